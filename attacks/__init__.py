@@ -1,1 +1,1 @@
-"""The adversary: it sees what left the clients, and nothing else."""
+"""The adversary: it sees what left the sites, and nothing else."""

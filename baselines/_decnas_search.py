@@ -43,7 +43,7 @@ from baselines.networks.pruning import prunable, with_widths
 from dprbft.config.schema import rounds_of
 from dprbft.methods.rounds.plan import count_units
 from dprbft.methods.updates.contract import NOTHING, Turn
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update, named
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
@@ -384,12 +384,12 @@ class Here:
         return replace(self, cost={**self.cost, phase: cost})
 
 
-def counting_noise(client: Client, reports: int) -> float | None:
+def counting_noise(site: Site, reports: int) -> float | None:
     """The least noise multiplier at which so many counts of validation samples cost the budget.
 
     None without a budget; with one, None says that nothing may be counted.
     """
-    if not (reports and stand_apart(client)):
+    if not (reports and stand_apart(site)):
         return None
     planned = Planned(
         batch_size=1,
@@ -401,37 +401,37 @@ def counting_noise(client: Client, reports: int) -> float | None:
         subset=HELD_OUT,
         samples=1,  # no batch is drawn of them
     )
-    plan = begin(client, planned).plan
+    plan = begin(site, planned).plan
     return plan.release_noise if plan else None
 
 
-def stand_apart(client: Client) -> bool:
+def stand_apart(site: Site) -> bool:
     """Whether one unit more or less changes validation or training samples, but never both.
 
     Where no unit's hash is of the validation part, that part takes one from training
     (`panas.data.splits.hashed_split`), and a unit more changes both. Many units rule that out, but
     for a chance far below delta; how many there are at least, the noised count says.
     """
-    count_units(client)
-    least = 1 - client.config.data.validation_fraction
-    return bool(least ** client.least_units() <= NEGLIGIBLE * client.budget.delta)
+    count_units(site)
+    least = 1 - site.config.data.validation_fraction
+    return bool(least ** site.least_units() <= NEGLIGIBLE * site.budget.delta)
 
 
-def label_counts(client: Client, noise: float | None, round: int) -> tuple[list[float], str]:
+def label_counts(site: Site, noise: float | None, round: int) -> tuple[list[float], str]:
     """How many training samples there are of each class, and the receipt.
 
     Privacy: charged, then read; Gaussian noise of multiplier `noise`, exact and unprotected
     without. A sample (or a whole group) moves the counts by 1 in L2 norm.
     """
     mechanism = Mechanism(LABEL_HISTOGRAM, 1.0, phase="release")
-    with charged(client, mechanism, _event(noise), round) as receipt:
-        train = client.data.train
+    with charged(site, mechanism, _event(noise), round) as receipt:
+        train = site.data.train
         counts = unit_counts(train.y, train.groups, train.classes)
         return _noised(counts, noise), receipt.id
 
 
 def right_and_wrong(
-    client: Client, model: nn.Module, noise: float | None, round: int
+    site: Site, model: nn.Module, noise: float | None, round: int
 ) -> tuple[list[float], str]:
     """How many validation samples a network gets right, and how many wrong; and the receipt.
 
@@ -439,8 +439,8 @@ def right_and_wrong(
     sample is in one of the two.
     """
     mechanism = Mechanism("right-answers", 1.0, phase="release", subset=HELD_OUT)
-    with charged(client, mechanism, _event(noise), round) as receipt:
-        held = client.data.validation
+    with charged(site, mechanism, _event(noise), round) as receipt:
+        held = site.data.validation
         wrong = (logits_of(model, held).argmax(1) != held.y).long()
         return _noised(unit_counts(wrong, held.groups, 2), noise), receipt.id
 
@@ -474,19 +474,19 @@ class SiteWork:
     planned: Planned  # of DP-SGD; rounds and releases are set as they are known
 
     def network(
-        self, client: Client, widths: Sequence[int], weights: Mapping[str, Tensor]
+        self, site: Site, widths: Sequence[int], weights: Mapping[str, Tensor]
     ) -> nn.Sequential:
         """A network of these widths, on the site's device."""
         model = with_widths(self.whole, widths)
         model.load_state_dict(dict(weights))
-        return model.to(client.device)
+        return model.to(site.device)
 
 
-def check_networks(client: Client, order: Order, work: SiteWork) -> None:
+def check_networks(site: Site, order: Order, work: SiteWork) -> None:
     """Refuse an order that holds other than pruned networks of the given one, to train or to send,
     or a result that is not one of these."""
     record, arrays, whole = order.bundle.record, order.bundle.arrays, work.whole
-    rounds = client.config.federation.planned_rounds
+    rounds = site.config.federation.planned_rounds
     if order.round > rounds:
         check_record(record, widths=list, frontier=list)
         check_rows(record["frontier"], rounds + 1)  # of each iteration, and of the network before
@@ -529,7 +529,7 @@ class _Done:
     shared: float | None = None
 
 
-def site_round(client: Client, memory: Bundle, order: Order, work: SiteWork) -> Turn:
+def search_round(site: Site, memory: Bundle, order: Order, work: SiteWork) -> Turn:
     """Train and test what was sent, or send what was trained before; counts what that costs."""
     asked, here = order.bundle.record, Here.from_json(memory.record)
     done = _Done(here=here, kept=named(GLOBAL, memory.part(GLOBAL)))
@@ -537,13 +537,13 @@ def site_round(client: Client, memory: Bundle, order: Order, work: SiteWork) -> 
         _send(done, memory, asked["send"])
     else:
         if asked["phase"] == "final" and not here.final:
-            done.here = _replanned(client, here, order.round, work.planned)
+            done.here = _replanned(site, here, order.round, work.planned)
         for job in asked["jobs"]:
-            _train(client, done, order, work, job)
+            _train(site, done, order, work, job)
     update, up = NOTHING, 0
     if done.receipts:
-        update = Bundle(done.sent, {"samples": client.units, **done.told})
-        message = Update(client.id, order.round, update, tuple(done.receipts))
+        update = Bundle(done.sent, {"samples": site.units, **done.told})
+        message = Update(site.id, order.round, update, tuple(done.receipts))
         up = len(message.to_bytes())
     here = done.here.paid(asked["phase"], done.macs, (len(order.to_bytes()), up))
     return Turn(
@@ -555,27 +555,25 @@ def site_round(client: Client, memory: Bundle, order: Order, work: SiteWork) -> 
     )
 
 
-def _train(
-    client: Client, done: _Done, order: Order, work: SiteWork, job: Mapping[str, Any]
-) -> None:
+def _train(site: Site, done: _Done, order: Order, work: SiteWork, job: Mapping[str, Any]) -> None:
     """Train one network, and test it where that decides something; the first time, the label
     counts leave too. Weights of networks that may be dropped wait for the next order."""
     asked, id, here = order.bundle.record, job["id"], done.here
-    model = work.network(client, job["widths"], order.bundle.part(id))
-    shared = accuracy_of(logits_of(model, client.data.test), client.data.test)
+    model = work.network(site, job["widths"], order.bundle.part(id))
+    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
     how = LocalTraining(optimizer=work.optimizer, round=order.round)
-    spending, receipt = train_locally(client, model, client.data.train, here.spending, how)
+    spending, receipt = train_locally(site, model, site.data.train, here.spending, how)
     if receipt is None:  # the budget pays for no more
         done.here = replace(here, spending=spending)
         return
     if not here.told:
         noise = spending.plan.release_noise if spending.plan else None
-        done.told["labels"], charge = label_counts(client, noise, order.round)
+        done.told["labels"], charge = label_counts(site, noise, order.round)
         done.receipts.append(charge)
-    spending = after_round(client, spending, releases=int(not here.told))
+    spending = after_round(site, spending, releases=int(not here.told))
     done.here = replace(here, spending=spending, told=True)
-    macs = macs_of(model, client.spec.shape)
-    done.macs += BACKWARD * macs * work.optimizer.epochs * len(client.data.train)
+    macs = macs_of(model, site.spec.shape)
+    done.macs += BACKWARD * macs * work.optimizer.epochs * len(site.data.train)
     weights = weights_of(model)
     if asked["step"] == "both":
         done.sent |= named(id, weights)
@@ -583,21 +581,21 @@ def _train(
     else:
         done.kept |= named(id, weights)
         done.here = replace(done.here, waiting={**done.here.waiting, id: receipt})
-    if asked["report"] and (here.counting is not None or not client.budget.private):
-        done.macs += macs * len(client.data.validation)
-        _report(client, done, order, id, model)
+    if asked["report"] and (here.counting is not None or not site.budget.private):
+        done.macs += macs * len(site.data.validation)
+        _report(site, done, order, id, model)
     if done.local is None:
         done.shared = shared
-        done.local = accuracy_of(logits_of(model, client.data.test), client.data.test)
+        done.local = accuracy_of(logits_of(model, site.data.test), site.data.test)
         others = {k: a for k, a in done.kept.items() if not k.startswith(f"{GLOBAL}.")}
         done.kept = others | named(GLOBAL, weights)
         done.here = replace(done.here, widths=tuple(job["widths"]))
 
 
-def _report(client: Client, done: _Done, order: Order, id: str, model: nn.Module) -> None:
+def _report(site: Site, done: _Done, order: Order, id: str, model: nn.Module) -> None:
     """Right and wrong answers of a network; nothing where processes that died have spent it."""
     try:
-        counts, charge = right_and_wrong(client, model, done.here.counting, order.round)
+        counts, charge = right_and_wrong(site, model, done.here.counting, order.round)
     except BudgetExhausted:
         return
     done.told["counts"] = {**done.told.get("counts", {}), id: counts}
@@ -614,14 +612,14 @@ def _send(done: _Done, memory: Bundle, ids: Sequence[str]) -> None:
     done.here = replace(done.here, waiting={})
 
 
-def _replanned(client: Client, here: Here, round: int, planned: Planned) -> Here:
+def _replanned(site: Site, here: Here, round: int, planned: Planned) -> Here:
     """What the search has not spent is shared among the last rounds."""
-    left = sum(r >= round for r in rounds_of(client.config, client.id))
+    left = sum(r >= round for r in rounds_of(site.config, site.id))
     plan, here = here.spending.plan, replace(here, final=True)
     if plan is None or (plan.rounds == left and here.told):
         return here
     try:
         again = replace(planned, rounds=left, releases=int(not here.told))
-        return replace(here, spending=begin(client, again))
+        return replace(here, spending=begin(site, again))
     except BudgetExhausted:
         return here

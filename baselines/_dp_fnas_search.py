@@ -42,7 +42,7 @@ from baselines.networks.darts import (
 )
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, named
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples, concat
@@ -148,26 +148,26 @@ def begun(
     return initialise(last, torch_generator(stream(seed, "dp_fnas", "evaluation")))
 
 
-def check_network(client: Client, memory: Bundle, order: Order) -> None:
+def check_network(site: Site, memory: Bundle, order: Order) -> None:
     """An order is the super-network or, once the search is over, that of a genotype."""
-    record, o = order.bundle.record, options_of(client.config, Options)
-    wanted = asked(client.config, order.round)
+    record, o = order.bundle.record, options_of(site.config, Options)
+    wanted = asked(site.config, order.round)
     check_record(record, genotype=dict if wanted == "E" else type(None))
     like = dict(memory.arrays)
     if record["genotype"] != memory.record["genotype"]:
-        like = weights_of(begun(client.spec, o, client.config.seed, record["genotype"]))
+        like = weights_of(begun(site.spec, o, site.config.seed, record["genotype"]))
     sent = named("network", like)
     if wanted == "A" and o.order == "second":
         sent |= named("before", {n: w for n, w in like.items() if not is_alpha(n)})
     check_weights(order.bundle.arrays, sent)
 
 
-def loaded(client: Client, bundle: Bundle) -> nn.Module:
+def loaded(site: Site, bundle: Bundle) -> nn.Module:
     """The network of a message or a memory, on the site's device."""
-    o = options_of(client.config, Options)
-    network = begun(client.spec, o, client.config.seed, bundle.record["genotype"])
+    o = options_of(site.config, Options)
+    network = begun(site.spec, o, site.config.seed, bundle.record["genotype"])
     network.load_state_dict(bundle.part("network"))
-    return network.to(client.device)
+    return network.to(site.device)
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,11 @@ def batch_gradient(
 
 
 def gradients_of(
-    client: Client, network: nn.Module, order: Order, parts: Mapping[str, Part]
+    site: Site, network: nn.Module, order: Order, parts: Mapping[str, Part]
 ) -> dict[str, Tensor]:
     """What a round sends, by name of the parameter."""
-    o, wanted = options_of(client.config, Options), asked(client.config, order.round)
-    noise = _noise(client, order.round, [part.plan for part in parts.values()])
+    o, wanted = options_of(site.config, Options), asked(site.config, order.round)
+    noise = _noise(site, order.round, [part.plan for part in parts.values()])
     found = dict[str, Tensor]()
     if wanted == "E":
         return batch_gradient(network, [*parts.values()], noise, clip=o.clip)
@@ -262,20 +262,20 @@ def gradients_of(
         _only(network, alphas=True)
         found |= batch_gradient(network, [parts["search"]], noise, clip=o.architecture_clip)
         if o.order == "second":
-            for name, extra in _difference(client, network, order, parts, noise).items():
+            for name, extra in _difference(site, network, order, parts, noise).items():
                 found[name] -= extra
     return found
 
 
 def _difference(
-    client: Client, network: nn.Module, order: Order, parts: Mapping[str, Part], noise: NoiseSource
+    site: Site, network: nn.Module, order: Order, parts: Mapping[str, Part], noise: NoiseSource
 ) -> dict[str, Tensor]:
     """The second term of equation 7, by a finite difference.
 
     It is xi / 2 epsilon times the change of the training gradient of A from W- to W+. Both lie on
     the (noised) validation gradient at W', through the W before.
     """
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     _only(network, alphas=False)
     direction = batch_gradient(network, [parts["search"]], noise, clip=o.clip)
     length = float(torch.cat([g.double().flatten() for g in direction.values()]).norm())
@@ -283,7 +283,7 @@ def _difference(
     sides = list[SuperNetwork]()
     for sign in (1.0, -1.0):
         moved = {n: w + sign * step * direction[n] for n, w in before.items()}
-        side = loaded(client, order.bundle)
+        side = loaded(site, order.bundle)
         side.load_state_dict({**side.state_dict(), **moved})
         _only(side, alphas=True)
         assert isinstance(side, SuperNetwork)
@@ -305,11 +305,11 @@ def _only(network: nn.Module, *, alphas: bool) -> None:
         p.requires_grad_(is_alpha(name) == alphas)
 
 
-def _noise(client: Client, round: int, plans: Sequence[Plan | None]) -> NoiseSource:
+def _noise(site: Site, round: int, plans: Sequence[Plan | None]) -> NoiseSource:
     """Of batches and mechanisms; without protection it repeats."""
     if any(plan is not None for plan in plans):
         return SystemNoise()
-    return ReproducibleNoise(stream(client.config.seed, "client", client.id, "round", round))
+    return ReproducibleNoise(stream(site.config.seed, "client", site.id, "round", round))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +365,7 @@ class Steps:
         return math.ceil(self.number / self.blocks)
 
 
-def plan_steps(client: Client, steps: Steps, noise_multiplier: float | None = None) -> Prepaid:
+def plan_steps(site: Site, steps: Steps, noise_multiplier: float | None = None) -> Prepaid:
     """The least noise that the budget allows, or the given one.
 
     BudgetExhausted if no noise is enough, or the given one is not.
@@ -379,13 +379,13 @@ def plan_steps(client: Client, steps: Steps, noise_multiplier: float | None = No
         subset=steps.subset,
         samples=steps.samples,
     )
-    spending = begin(client, planned)
+    spending = begin(site, planned)
     if noise_multiplier is None:
         return Prepaid(spending=spending)
     if spending.plan is not None and spending.plan.noise_multiplier > noise_multiplier:
         raise BudgetExhausted(
             f"expected noise of at least {spending.plan.noise_multiplier:.3g} times the clip for "
-            f"{steps.number} steps on {client.place.name}, got {noise_multiplier:g}; raise "
+            f"{steps.number} steps on {site.place.name}, got {noise_multiplier:g}; raise "
             "federation.options.noise_multiplier or privacy.epsilon"
         )
     plan = Plan(
@@ -402,7 +402,7 @@ def plan_steps(client: Client, steps: Steps, noise_multiplier: float | None = No
 
 @contextmanager
 def paid_step(
-    client: Client, account: Prepaid, mechanism: Mechanism, round: int
+    site: Site, account: Prepaid, mechanism: Mechanism, round: int
 ) -> Iterator[Paid | None]:
     """Within it the part may be read for one step.
 
@@ -411,17 +411,17 @@ def paid_step(
     """
     spending = account.spending
     if spending.plan is None:
-        with charged(client, mechanism, None, round) as receipt:
+        with charged(site, mechanism, None, round) as receipt:
             yield Paid(account, receipt.id)
     elif account.left:
         yield Paid(replace(account, left=account.left - 1), account.receipt)
     else:
-        spending = current(client, spending)
+        spending = current(site, spending)
         if spending.skips or spending.plan is None:
             yield None
             return
         plan = spending.plan
-        with charged(client, mechanism, plan.training_event, round) as receipt:
-            after = after_round(client, spending)
+        with charged(site, mechanism, plan.training_event, round) as receipt:
+            after = after_round(site, spending)
             left = Prepaid(spending=after, receipt=receipt.id, left=plan.steps - 1)
             yield Paid(left, receipt.id)

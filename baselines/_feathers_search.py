@@ -74,7 +74,7 @@ from baselines.networks.mlp_space import MLPSpace
 from baselines.networks.searched import SearchedNetworks, alphas_of, weights_but_alphas
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -525,10 +525,10 @@ class Trial:
     architecture: Mapping[str, Any] | None
 
 
-def check_trial(client: Client, memory: Bundle, order: Order) -> None:
+def check_trial(site: Site, memory: Bundle, order: Order) -> None:
     """Refuse an order that is no setting of its stage, and the network to try it on; and a result
     that is no network with the trace of the settings."""
-    record, c = order.bundle.record, client.config
+    record, c = order.bundle.record, site.config
     searches = order.round <= search_rounds(c)
     architecture = type(None) if searches else dict
     if order.round > c.federation.rounds:
@@ -542,51 +542,51 @@ def check_trial(client: Client, memory: Bundle, order: Order) -> None:
             raise BadInput(f"expected a setting of the {stage} stage in an order, got another")
     like = dict(memory.arrays)
     if record["architecture"] != memory.record["architecture"]:
-        like = weights_of(network_of(c, client.facts, record["architecture"]))
+        like = weights_of(network_of(c, site.facts, record["architecture"]))
     check_weights(order.bundle.arrays, like)
 
 
-def parts_of(client: Client) -> Halves:
+def parts_of(site: Site) -> Halves:
     """A site's training samples, for weights and for the architecture."""
-    return halves(client, options_of(client.config, Options).architecture_share)
+    return halves(site, options_of(site.config, Options).architecture_share)
 
 
-def balanced(client: Client, o: Options, parts: Halves) -> tuple[float, ...]:
+def balanced(site: Site, o: Options, parts: Halves) -> tuple[float, ...]:
     """Weights of the classes in the loss, by public labels; without any, by noised counts.
 
     Counts are charged before they are read. No weights, and nothing is read, where that share of
     the budget is too small for any noise.
     """
-    if len(client.public):
-        return balancing(client.public.histogram().double().tolist())
+    if len(site.public):
+        return balancing(site.public.histogram().double().tolist())
     event = None
-    if client.budget.private:
+    if site.budget.private:
         try:
-            event = Gaussian(release_multiplier(client.budget, 1, o.balance_share))
+            event = Gaussian(release_multiplier(site.budget, 1, o.balance_share))
         except BudgetExhausted:
             return ()
-    with charged(client, Mechanism("label-histogram", 1.0, phase="search"), event, 0):
-        counts = unit_counts(parts.weights.y, parts.weights.groups, client.spec.classes)
+    with charged(site, Mechanism("label-histogram", 1.0, phase="search"), event, 0):
+        counts = unit_counts(parts.weights.y, parts.weights.groups, site.spec.classes)
         if event is None:
             return balancing(counts.tolist())
         counts = counts + event.noise_multiplier * SystemNoise().normal(len(counts))
     return balancing(counts.tolist(), event.noise_multiplier)
 
 
-def charge_round(client: Client, site: SiteState, trial: Trial, round: int) -> list[Receipt] | None:
+def charge_round(site: Site, state: SiteState, trial: Trial, round: int) -> list[Receipt] | None:
     """Charge all that a round reads; None, and nothing is charged, where a plan is used up."""
-    weights, alphas = site.weights, site.alphas
+    weights, alphas = state.weights, state.alphas
     searches, measures = trial.stage == "search", trial.phase == "ho"
     if weights.skips or (searches and alphas.skips):
         return None
     if measures and alphas.plan is not None and not alphas.plan.releases:
         return None
-    o = options_of(client.config, Options)
-    name, clip = ("dp-sgd", o.clip) if client.budget.private else ("sgd", None)
+    o = options_of(site.config, Options)
+    name, clip = ("dp-sgd", o.clip) if site.budget.private else ("sgd", None)
     plans = [weights] * (2 if searches and o.lookahead else 1) + [alphas] * searches
     found = [
         charged(
-            client,
+            site,
             Mechanism(name, clip, subset=s.subset),
             s.plan.training_event if s.plan else None,
             round,
@@ -596,30 +596,28 @@ def charge_round(client: Client, site: SiteState, trial: Trial, round: int) -> l
     if measures:
         event = alphas.plan.release_event if alphas.plan else None
         mechanism = Mechanism("reward", o.reward_clip, phase="release", subset="search")
-        found.append(charged(client, mechanism, event, round))
+        found.append(charged(site, mechanism, event, round))
     return found
 
 
-def after_charges(client: Client, site: SiteState, trial: Trial) -> SiteState:
+def after_charges(site: Site, state: SiteState, trial: Trial) -> SiteState:
     """The plans after a round's charges, and the samples that it went through."""
-    o, parts = options_of(client.config, Options), parts_of(client)
+    o, parts = options_of(site.config, Options), parts_of(site)
     times = 2 if trial.stage == "search" and o.lookahead else 1
-    weights, passes = site.weights, times * len(parts.weights) + len(parts.architecture)
+    weights, passes = state.weights, times * len(parts.weights) + len(parts.architecture)
     for _ in range(times):
-        weights = after_round(client, weights)
-    alphas = after_round(client, site.alphas, releases=int(trial.phase == "ho"))
+        weights = after_round(site, weights)
+    alphas = after_round(site, state.alphas, releases=int(trial.phase == "ho"))
     passes = o.epochs * passes if trial.stage == "search" else 0
-    return replace(site, weights=weights, alphas=alphas, passes=site.passes + passes)
+    return replace(state, weights=weights, alphas=alphas, passes=state.passes + passes)
 
 
-def train(
-    client: Client, model: nn.Module, site: SiteState, trial: Trial, round: int
-) -> float | None:
+def train(site: Site, model: nn.Module, state: SiteState, trial: Trial, round: int) -> float | None:
     """Train a model in place, and tell how its loss changed where that is measured."""
     o, parts, loss = (
-        options_of(client.config, Options),
-        parts_of(client),
-        weighted_loss(site.class_weights),
+        options_of(site.config, Options),
+        parts_of(site),
+        weighted_loss(state.class_weights),
     )
 
     def steps(purpose: str, moving: list[nn.Parameter], rate: str, spending: Spending) -> Steps:
@@ -634,7 +632,7 @@ def train(
                 epochs=o.epochs,
             ),
             loss=loss,
-            rng=stream(client.config.seed, "client", client.id, "round", round, purpose),
+            rng=stream(site.config.seed, "client", site.id, "round", round, purpose),
         )
         return Steps(model, moving, how)
 
@@ -645,12 +643,12 @@ def train(
     before = losses() if trial.phase == "ho" else None
     own, alphas, ahead = weights_but_alphas(model), None, None
     if trial.stage == "search":
-        alphas = steps("alphas", alphas_of(model), "architecture_rate", site.alphas)
-        ahead = steps("ahead", own, "learning_rate", site.weights) if o.lookahead else None
-    alternate(steps("weights", own, "learning_rate", site.weights), alphas, ahead)
+        alphas = steps("alphas", alphas_of(model), "architecture_rate", state.alphas)
+        ahead = steps("ahead", own, "learning_rate", state.weights) if o.lookahead else None
+    alternate(steps("weights", own, "learning_rate", state.weights), alphas, ahead)
     if before is None:
         return None
-    plan = site.alphas.plan
+    plan = state.alphas.plan
     noise = (plan.release_event.noise_multiplier, SystemNoise()) if plan else None
     n = plan.samples if plan else None
     return loss_change(before, losses(), parts.architecture, o.reward_clip, noise, n)

@@ -65,7 +65,7 @@ from baselines._decnas_search import (
     fused_accuracy,
     partition,
     ranked,
-    site_round,
+    search_round,
 )
 from baselines.common.averaging import Mean, number_in
 from baselines.common.options import options_of
@@ -90,7 +90,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client, spec_of
+from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec
 from panas.runtime.errors import BadInput
@@ -441,55 +441,55 @@ def check(side: Side) -> None:
     check_prunable(_whole(side.config, spec_of(side.config, side.facts)))
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds; the network comes with the first order."""
-    work = _work(client)
-    schedule, o = _schedule(client.config, work.whole), options_of(client.config, Options)
-    loads = schedule.loads(*_counts(o, work.whole, client.config.federation.clients))
-    mine = [loads[r - 1] for r in rounds_of(client.config, client.id)]
+    work = _work(site)
+    schedule, o = _schedule(site.config, work.whole), options_of(site.config, Options)
+    loads = schedule.loads(*_counts(o, work.whole, site.config.federation.clients))
+    mine = [loads[r - 1] for r in rounds_of(site.config, site.id)]
     rounds = sum(load.trainings for load in mine)
-    spending = begin(client, replace(work.planned, rounds=rounds))
+    spending = begin(site, replace(work.planned, rounds=rounds))
     here = Here(
         spending=spending,
-        counting=counting_noise(client, sum(load.reports for load in mine)),
+        counting=counting_noise(site, sum(load.reports for load in mine)),
         widths=widths_of(work.whole),
     )
     return Bundle(named(GLOBAL, weights_of(work.whole)), here.to_json())
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is networks to train, or names of those to send; the result is one network."""
-    check_networks(client, order, _work(client))
+    check_networks(site, order, _work(site))
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 1, 4 and 7 at a site: train and test what was sent, or send what was trained."""
-    return site_round(client, memory, order, _work(client))
+    return search_round(site, memory, order, _work(site))
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep GM_T."""
     here, told = Here.from_json(memory.record), order.bundle.record
     here = replace(here, widths=tuple(told["widths"]), frontier=tuple(told["frontier"]))
     return Bundle(order.bundle.arrays, here.to_json())
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network that it trained last, or the result."""
-    model = _work(client).network(client, Here.from_json(memory.record).widths, memory.part(GLOBAL))
+    model = _work(site).network(site, Here.from_json(memory.record).widths, memory.part(GLOBAL))
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and MACs; what each phase has cost the site, and the sequence of networks."""
     here = Here.from_json(memory.record)
-    model = _work(client).network(client, here.widths, memory.part(GLOBAL))
+    model = _work(site).network(site, here.widths, memory.part(GLOBAL))
     about = {
         "widths": list(here.widths),
         "cost": {phase: asdict(cost) for phase, cost in here.cost.items()},
         "frontier": [dict(point) for point in here.frontier],
     }
-    macs = macs_of(model, client.spec.shape)
+    macs = macs_of(model, site.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about=about)
 
 
@@ -587,9 +587,9 @@ def _settings(side: Side, p: Progress) -> SearchSettings:
     )
 
 
-def _work(client: Client) -> SiteWork:
-    o = options_of(client.config, Options)
+def _work(site: Site) -> SiteWork:
+    o = options_of(site.config, Options)
     sizes: dict[str, Any] = {"batch_size": o.batch_size, "epochs": o.epochs}
     optimizer = OptimizerConfig(learning_rate=o.learning_rate, momentum=o.momentum, **sizes)
     planned = Planned(clip=o.clip, releases=1, release_share=o.histogram_share, **sizes)
-    return SiteWork(_whole(client.config, client.spec), optimizer, planned)
+    return SiteWork(_whole(site.config, site.spec), optimizer, planned)

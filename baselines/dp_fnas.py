@@ -66,7 +66,7 @@ from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.config.schema import rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client, spec_of
+from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.privacy.accounting.closed_form import gaussian_epsilon, limit_mu
 from panas.privacy.accounting.events import SampledGaussian
@@ -133,12 +133,12 @@ def check(side: Side) -> None:
         )
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plans of both parts, each for all steps that read it."""
-    o, c = options_of(client.config, Options), client.config
-    first, second = planned_halves(client, o.architecture_share)
+    o, c = options_of(site.config, Options), site.config
+    first, second = planned_halves(site, o.architecture_share)
     plain = "E" if o.evaluation == "plain" else ""
-    private = [r for r in rounds_of(c, client.id) if asked(c, r) != plain]
+    private = [r for r in rounds_of(c, site.id) if asked(c, r) != plain]
     steps = [subset for r in private for subset in reads(c, r)]
 
     def plan(subset: str, samples: int, clip: float) -> Prepaid:
@@ -150,28 +150,28 @@ def client_start(client: Client) -> Bundle:
             clip=clip,
             at_once=o.steps_a_charge,
         )
-        return plan_steps(client, planned, o.noise_multiplier)
+        return plan_steps(site, planned, o.noise_multiplier)
 
     accounts = {
         "train": plan("train", first, o.clip).to_json(),
         "search": plan("search", second, o.architecture_clip).to_json(),
     }
-    start = weights_of(begun(client.spec, o, client.config.seed))
+    start = weights_of(begun(site.spec, o, site.config.seed))
     return Bundle(start, {"accounts": accounts, "genotype": None})
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 1 and 3: the gradients that are asked for, each batch paid before it is drawn."""
-    o, network = options_of(client.config, Options), loaded(client, order.bundle)
-    wanted, accounts, receipts = asked(client.config, order.round), _accounts(memory), list[str]()
+    o, network = options_of(site.config, Options), loaded(site, order.bundle)
+    wanted, accounts, receipts = asked(site.config, order.round), _accounts(memory), list[str]()
     free = wanted == "E" and o.evaluation == "plain"
-    due, update = reads(client.config, order.round), dict[str, Tensor]()
+    due, update = reads(site.config, order.round), dict[str, Tensor]()
     with ExitStack() as stack:
         for subset in due:
             account = Prepaid(spending=Spending(subset=subset)) if free else accounts[subset]
             # Gradients are meant over their clip, which is another for W than for A.
             mechanism = Mechanism("dp-sgd" if account.plan else "sgd", 1.0, subset=subset)
-            paid = stack.enter_context(paid_step(client, account, mechanism, order.round))
+            paid = stack.enter_context(paid_step(site, account, mechanism, order.round))
             if paid is None:  # the budget pays for no further step
                 break
             receipts.append(paid.receipt)
@@ -180,10 +180,10 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
             parts = {
                 subset: Part(samples, o.batch_size, None if free else accounts[subset].plan)
                 for subset, samples in zip(
-                    ("train", "search"), halves(client, o.architecture_share), strict=True
+                    ("train", "search"), halves(site, o.architecture_share), strict=True
                 )
             }
-            update = gradients_of(client, network, order, parts)
+            update = gradients_of(site, network, order, parts)
     record = {
         "accounts": {subset: account.to_json() for subset, account in accounts.items()},
         "genotype": order.bundle.record["genotype"],
@@ -192,47 +192,47 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
         memory=Bundle(order.bundle.part("network"), record),
         update=Bundle(update),
         receipts=tuple(dict.fromkeys(receipts)),
-        shared=_measured(client, network, order.round),
+        shared=_measured(site, network, order.round),
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the last network."""
     genotype = order.bundle.record["genotype"]
     return Bundle(order.bundle.part("network"), {**memory.record, "genotype": genotype})
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network."""
-    network = loaded(client, Bundle(named("network", memory.arrays), memory.record))
+    network = loaded(site, Bundle(named("network", memory.arrays), memory.record))
     return lambda samples: logits_of(network, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates, the cells, and what theorem 3.1 says."""
-    network = loaded(client, Bundle(named("network", memory.arrays), memory.record))
+    network = loaded(site, Bundle(named("network", memory.arrays), memory.record))
     limits = dict[str, Any]()
     for subset in ("train", "search"):
-        events = [e for e in client.charged(subset) if isinstance(e, SampledGaussian)]
+        events = [e for e in site.charged(subset) if isinstance(e, SampledGaussian)]
         if events:
             mu = limit_mu(events)
-            limits[subset] = {"mu": mu, "epsilon": gaussian_epsilon(mu, client.budget.delta)}
+            limits[subset] = {"mu": mu, "epsilon": gaussian_epsilon(mu, site.budget.delta)}
     note = "approximate: a central limit of the noised steps, no bound"
     about = {
         "genotype": memory.record["genotype"],
-        "search_passes": _passes(client),
+        "search_passes": _passes(site),
         "theorem_3_1": {**limits, "note": note},
     }
     return Size(
-        parameters=parameters_of(network), macs=macs_of(network, client.spec.shape), about=about
+        parameters=parameters_of(network), macs=macs_of(network, site.spec.shape), about=about
     )
 
 
-def _passes(client: Client) -> float:
+def _passes(site: Site) -> float:
     """Samples that the site's part of the search reads, on average."""
-    c, o = client.config, options_of(client.config, Options)
-    units = dict(zip(("train", "search"), halves(client, o.architecture_share), strict=True))
-    searching = [r for r in rounds_of(c, client.id) if r <= search_rounds(c)]
+    c, o = site.config, options_of(site.config, Options)
+    units = dict(zip(("train", "search"), halves(site, o.architecture_share), strict=True))
+    searching = [r for r in rounds_of(c, site.id) if r <= search_rounds(c)]
     return float(sum(min(o.batch_size, units[s].units) for r in searching for s in reads(c, r)))
 
 
@@ -292,9 +292,9 @@ def _accounts(memory: Bundle) -> dict[str, Prepaid]:
     return {subset: Prepaid.from_json(a) for subset, a in memory.record["accounts"].items()}
 
 
-def _measured(client: Client, network: nn.Module, round: int) -> float | None:
+def _measured(site: Site, network: nn.Module, round: int) -> float | None:
     """Accuracy on test samples, now and then."""
-    every = options_of(client.config, Options).measure_every
-    if round % every and round not in (1, client.config.federation.rounds):
+    every = options_of(site.config, Options).measure_every
+    if round % every and round not in (1, site.config.federation.rounds):
         return None
-    return accuracy_of(logits_of(network, client.data.test), client.data.test)
+    return accuracy_of(logits_of(network, site.data.test), site.data.test)

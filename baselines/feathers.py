@@ -69,7 +69,7 @@ from dprbft.config.schema import rounds_of
 from dprbft.methods.rounds.plan import counting_event
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
 from panas.training.any_model import accuracy_of, logits_of
@@ -150,49 +150,49 @@ def check(side: Side) -> None:
         )
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plans of all rounds, on both halves; the noised histogram where classes are balanced."""
-    o, parts = options_of(client.config, Options), parts_of(client)
-    by_class = balanced(client, o, parts) if o.balance else ()  # before plans that count its price
-    joined, last = rounds_of(client.config, client.id), search_rounds(client.config)
+    o, parts = options_of(site.config, Options), parts_of(site)
+    by_class = balanced(site, o, parts) if o.balance else ()  # before plans that count its price
+    joined, last = rounds_of(site.config, site.id), search_rounds(site.config)
     searched = sum(r <= last for r in joined)
     common = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     rounds = len(joined) + (searched if o.lookahead else 0)
-    if counting_event(client) is not None:  # a plan that cannot be is refused before it is charged
-        usual = max(1, round(client.units * (1 - o.architecture_share)))
-        begin(client, replace(common, rounds=rounds, samples=usual))
-    first, second = planned_halves(client, o.architecture_share)
-    weights = begin(client, replace(common, rounds=rounds, samples=first))
+    if counting_event(site) is not None:  # a plan that cannot be is refused before it is charged
+        usual = max(1, round(site.units * (1 - o.architecture_share)))
+        begin(site, replace(common, rounds=rounds, samples=usual))
+    first, second = planned_halves(site, o.architecture_share)
+    weights = begin(site, replace(common, rounds=rounds, samples=first))
     alphas = begin(
-        client,
+        site,
         replace(
             common,
             rounds=searched,
-            releases=min(len(joined), most_trials(client.config)),
+            releases=min(len(joined), most_trials(site.config)),
             release_share=o.reward_share,
             subset="search",
             samples=second,
         ),
     )
-    site = SiteState(weights=weights, alphas=alphas, class_weights=by_class)
-    return Bundle(weights_of(network_of(client.config, client.facts, None)), site.to_json())
+    state = SiteState(weights=weights, alphas=alphas, class_weights=by_class)
+    return Bundle(weights_of(network_of(site.config, site.facts, None)), state.to_json())
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 2 to 4; a site whose budget does not pay for that sits out."""
-    site, trial = SiteState.from_json(memory.record), Trial(**order.bundle.record)
-    site = replace(site, architecture=trial.architecture, weights=current(client, site.weights))
-    site = replace(site, alphas=current(client, site.alphas))
-    model = _loaded(client, order.bundle.arrays, trial.architecture)
-    shared, measures = _accuracy(client, model), trial.phase == "ho"
+    state, trial = SiteState.from_json(memory.record), Trial(**order.bundle.record)
+    state = replace(state, architecture=trial.architecture, weights=current(site, state.weights))
+    state = replace(state, alphas=current(site, state.alphas))
+    model = _loaded(site, order.bundle.arrays, trial.architecture)
+    shared, measures = _accuracy(site, model), trial.phase == "ho"
     with ExitStack() as stack:
-        charges = charge_round(client, site, trial, order.round)
+        charges = charge_round(site, state, trial, order.round)
         if charges is None:
-            return Turn(memory=Bundle(order.bundle.arrays, site.to_json()), shared=shared)
+            return Turn(memory=Bundle(order.bundle.arrays, state.to_json()), shared=shared)
         receipts = tuple(stack.enter_context(receipt).id for receipt in charges)
-        change = train(client, model, site, trial, order.round)
-    site = after_charges(client, site, trial)
-    units = planned_halves(client, options_of(client.config, Options).architecture_share)[1]
+        change = train(site, model, state, trial, order.round)
+    state = after_charges(site, state, trial)
+    units = planned_halves(site, options_of(site.config, Options).architecture_share)[1]
     if measures:
         kept, update = order.bundle.arrays, Bundle({}, {"reward": change, "samples": units})
     else:
@@ -200,39 +200,39 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
         kept = weights_of(model)
         update = Bundle(kept, {"samples": units})
     return Turn(
-        memory=Bundle(kept, site.to_json()),
+        memory=Bundle(kept, state.to_json()),
         update=update,
         receipts=receipts,
-        local=None if measures else _accuracy(client, model),
+        local=None if measures else _accuracy(site, model),
         shared=shared,
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the last average, and how hyperparameters were chosen."""
-    site, told = SiteState.from_json(memory.record), order.bundle.record
-    site = replace(site, architecture=told["architecture"], trace=told["trace"])
-    return Bundle(order.bundle.arrays, site.to_json())
+    state, told = SiteState.from_json(memory.record), order.bundle.record
+    state = replace(state, architecture=told["architecture"], trace=told["trace"])
+    return Bundle(order.bundle.arrays, state.to_json())
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network: the super-network until the search stage ends."""
-    model = _loaded(client, memory.arrays, memory.record["architecture"])
+    model = _loaded(site, memory.arrays, memory.record["architecture"])
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Parameters and multiply-accumulates of the network; what was chosen, and what that took."""
-    site = SiteState.from_json(memory.record)
-    model = _loaded(client, memory.arrays, site.architecture)
+    state = SiteState.from_json(memory.record)
+    model = _loaded(site, memory.arrays, state.architecture)
     return Size(
         parameters=parameters_of(model),
-        macs=macs_of(model, client.spec.shape),
+        macs=macs_of(model, site.spec.shape),
         about={
-            "architecture": site.architecture,
-            "hyperparameters": site.trace,
-            "search_passes": site.passes,
-            "search_rounds": search_rounds(client.config),
+            "architecture": state.architecture,
+            "hyperparameters": state.trace,
+            "search_passes": state.passes,
+            "search_rounds": search_rounds(site.config),
         },
     )
 
@@ -292,15 +292,15 @@ def server_round(
 
 
 def _loaded(
-    client: Client, arrays: Mapping[str, Tensor], architecture: Mapping[str, Any] | None
+    site: Site, arrays: Mapping[str, Tensor], architecture: Mapping[str, Any] | None
 ) -> nn.Module:
-    model = network_of(client.config, client.facts, architecture)
+    model = network_of(site.config, site.facts, architecture)
     model.load_state_dict(dict(arrays))
-    return model.to(client.device)
+    return model.to(site.device)
 
 
-def _accuracy(client: Client, model: nn.Module) -> float:
-    return accuracy_of(logits_of(model, client.data.test), client.data.test)
+def _accuracy(site: Site, model: nn.Module) -> float:
+    return accuracy_of(logits_of(model, site.data.test), site.data.test)
 
 
 def _row(

@@ -35,7 +35,7 @@ from baselines.networks.cnns import (
 from dprbft.config.flat import Section
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client, spec_of
+from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
@@ -76,26 +76,26 @@ def check(side: Side) -> None:
     options_of(side.config, Options)
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds; the network comes with the first order."""
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
-    weights = weights_of(_network(client.spec, o, client.config.seed))
-    spending = begin(client, planned)  # of a network that can be had
+    weights = weights_of(_network(site.spec, o, site.config.seed))
+    spending = begin(site, planned)  # of a network that can be had
     return Bundle(weights, {"spending": spending.to_json()})
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is a network like the site's."""
     check_record(order.bundle.record)
     check_weights(order.bundle.arrays, memory.arrays)
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train what was sent."""
-    o = options_of(client.config, Options)
-    model = _loaded(client, order.bundle.arrays)
-    shared = accuracy_of(logits_of(model, client.data.test), client.data.test)
+    o = options_of(site.config, Options)
+    model = _loaded(site, order.bundle.arrays)
+    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
     optimizer = OptimizerConfig(
         learning_rate=o.learning_rate,
         batch_size=o.batch_size,
@@ -104,35 +104,35 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     )
     how = LocalTraining(optimizer=optimizer, round=order.round)
     spending = Spending.from_json(memory.record["spending"])
-    spending, receipt = train_locally(client, model, client.data.train, spending, how)
+    spending, receipt = train_locally(site, model, site.data.train, spending, how)
     if receipt is None:
         kept = Bundle(order.bundle.arrays, {"spending": spending.to_json()})
         return Turn(memory=kept, shared=shared)
-    spending, weights = after_round(client, spending), weights_of(model)
+    spending, weights = after_round(site, spending), weights_of(model)
     return Turn(
         memory=Bundle(weights, {"spending": spending.to_json()}),
-        update=Bundle(weights, {"samples": client.units}),
+        update=Bundle(weights, {"samples": site.units}),
         receipts=(receipt,),
-        local=accuracy_of(logits_of(model, client.data.test), client.data.test),
+        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
         shared=shared,
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the last average."""
     return Bundle(order.bundle.arrays, memory.record)
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network."""
-    model = _loaded(client, memory.arrays)
+    model = _loaded(site, memory.arrays)
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates."""
-    model = _loaded(client, memory.arrays)
-    return Size(parameters=parameters_of(model), macs=macs_of(model, client.spec.shape))
+    model = _loaded(site, memory.arrays)
+    return Size(parameters=parameters_of(model), macs=macs_of(model, site.spec.shape))
 
 
 def server_start(side: Side) -> Bundle:
@@ -162,7 +162,7 @@ def _network(spec: NetworkSpec, o: Options, seed: int) -> nn.Module:
     return initialise(model, torch_generator(stream(seed, "fedavg")))
 
 
-def _loaded(client: Client, arrays: Mapping[str, Tensor]) -> nn.Module:
-    model = _network(client.spec, options_of(client.config, Options), client.config.seed)
+def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
+    model = _network(site.spec, options_of(site.config, Options), site.config.seed)
     model.load_state_dict(dict(arrays))
-    return model.to(client.device)
+    return model.to(site.device)

@@ -46,7 +46,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update, named
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import accuracy_of, logits_of
@@ -96,32 +96,32 @@ def check(side: Side) -> None:
     options_of(side.config, Options)
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the site's network before the first."""
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     planned = Planned(
         batch_size=o.batch_size,
         clip=o.clip,
         epochs=o.epochs,
-        releases=len(rounds_of(client.config, client.id)),
+        releases=len(rounds_of(site.config, site.id)),
         release_share=o.release_share,
     )
-    rng = torch_generator(stream(client.config.seed, "fedgh", "site", client.id))
-    weights = weights_of(initialise(_network(client), rng))
-    return Bundle(weights, _kept(begin(client, planned)))
+    rng = torch_generator(stream(site.config.seed, "fedgh", "site", site.id))
+    weights = weights_of(initialise(_network(site), rng))
+    return Bundle(weights, _kept(begin(site, planned)))
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is a header like the site's."""
     check_record(order.bundle.record)
     check_weights(order.bundle.arrays, memory.part("header"))
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 2 and 3."""
-    o = options_of(client.config, Options)
-    model = _loaded(client, {**memory.arrays, **named("header", order.bundle.arrays)})
-    shared = _accuracy(client, model)
+    o = options_of(site.config, Options)
+    model = _loaded(site, {**memory.arrays, **named("header", order.bundle.arrays)})
+    shared = _accuracy(site, model)
     optimizer = OptimizerConfig(
         learning_rate=o.learning_rate,
         batch_size=o.batch_size,
@@ -131,41 +131,41 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     )
     how = LocalTraining(optimizer=optimizer, round=order.round, most=o.most)
     spending = Spending.from_json(memory.record["spending"])
-    spending, trained = train_locally(client, model, client.data.train, spending, how)
+    spending, trained = train_locally(site, model, site.data.train, spending, how)
     if trained is None:
         return Turn(memory=Bundle(memory.arrays, _kept(spending)), shared=shared)
     bottom = model.get_submodule("bottom")
     means, released = release_means(
-        client, lambda s: logits_of(bottom, s), spending, order.round, bound_of(o.width)
+        site, lambda s: logits_of(bottom, s), spending, order.round, bound_of(o.width)
     )
-    spending = after_round(client, spending, releases=1)
+    spending = after_round(site, spending, releases=1)
     return Turn(
         memory=Bundle(weights_of(model), _kept(spending)),
         update=Bundle(means.to_arrays()),
         receipts=(trained, released),
-        local=_accuracy(client, model),
+        local=_accuracy(site, model),
         shared=shared,
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the network of step 2, or the last header on its bottom."""
-    if options_of(client.config, Options).keep == "local":
+    if options_of(site.config, Options).keep == "local":
         return memory
     return Bundle({**memory.arrays, **named("header", order.bundle.arrays)}, memory.record)
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's network."""
-    model = _loaded(client, memory.arrays)
+    model = _loaded(site, memory.arrays)
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters, multiply-accumulates, and which of the five it is."""
-    model = _loaded(client, memory.arrays)
-    about = {"network": f"CNN {client.id % len(WIDER) + 1}"}
-    macs = macs_of(model, client.spec.shape)
+    model = _loaded(site, memory.arrays)
+    about = {"network": f"CNN {site.id % len(WIDER) + 1}"}
+    macs = macs_of(model, site.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about=about)
 
 
@@ -204,20 +204,20 @@ def _kept(spending: Spending) -> dict[str, Any]:
     return {"spending": spending.to_json()}
 
 
-def _accuracy(client: Client, model: nn.Module) -> float:
-    return accuracy_of(logits_of(model, client.data.test), client.data.test)
+def _accuracy(site: Site, model: nn.Module) -> float:
+    return accuracy_of(logits_of(model, site.data.test), site.data.test)
 
 
-def _network(client: Client) -> nn.Sequential:
-    o = options_of(client.config, Options)
+def _network(site: Site) -> nn.Sequential:
+    o = options_of(site.config, Options)
     sizes = Five(kernels=o.kernels, hidden=o.hidden, width=o.width, unit=o.unit)
     model = nn.Sequential()
-    model.add_module("bottom", one_of_five(client.spec.shape, client.id % len(WIDER), sizes))
-    model.add_module("header", nn.Linear(o.width, client.spec.classes))
+    model.add_module("bottom", one_of_five(site.spec.shape, site.id % len(WIDER), sizes))
+    model.add_module("header", nn.Linear(o.width, site.spec.classes))
     return model
 
 
-def _loaded(client: Client, arrays: Mapping[str, Tensor]) -> nn.Module:
-    model = _network(client)
+def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
+    model = _network(site)
     model.load_state_dict(dict(arrays))
-    return model.to(client.device)
+    return model.to(site.device)

@@ -23,12 +23,12 @@ from baselines.fedgh import (
     Options,
     check,
     check_order,
-    client_finish,
-    client_round,
-    client_start,
     orders,
     predictor,
     server_start,
+    site_finish,
+    site_round,
+    site_start,
     size,
 )
 from dprbft.methods.side import Side
@@ -41,13 +41,13 @@ __all__ = [
     "Options",
     "check",
     "check_order",
-    "client_finish",
-    "client_round",
-    "client_start",
     "orders",
     "predictor",
     "server_round",
     "server_start",
+    "site_finish",
+    "site_round",
+    "site_start",
     "size",
 ]
 

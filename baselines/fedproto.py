@@ -51,7 +51,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -122,32 +122,32 @@ def check(side: Side) -> None:
     options_of(side.config, Options)
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the site's network before the first."""
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     planned = Planned(
         batch_size=o.batch_size,
         clip=o.clip,
         epochs=o.epochs,
-        releases=len(rounds_of(client.config, client.id)),
+        releases=len(rounds_of(site.config, site.id)),
         release_share=o.release_share,
     )
-    rng = torch_generator(stream(client.config.seed, "fedproto", "site", client.id))
-    weights = weights_of(initialise(_network(client), rng))
-    return Bundle(weights, _kept(begin(client, planned)))
+    rng = torch_generator(stream(site.config.seed, "fedproto", "site", site.id))
+    weights = weights_of(initialise(_network(site), rng))
+    return Bundle(weights, _kept(begin(site, planned)))
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is a prototype for each class, and which classes have one."""
     check_record(order.bundle.record)
-    check_weights(order.bundle.arrays, _no_prototypes(client.config, client.facts).arrays)
+    check_weights(order.bundle.arrays, _no_prototypes(site.config, site.facts).arrays)
     check_flags(order.bundle.arrays["known"])
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 2 and 3."""
-    o, told = options_of(client.config, Options), order.bundle.arrays
-    model = _loaded(client, memory.arrays)
+    o, told = options_of(site.config, Options), order.bundle.arrays
+    model = _loaded(site, memory.arrays)
     optimizer = OptimizerConfig(
         learning_rate=o.learning_rate,
         batch_size=o.batch_size,
@@ -155,21 +155,21 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
         momentum=o.momentum,
         weight_decay=o.weight_decay,
     )
-    prototypes, known = (told[name].to(client.device) for name in PROTOTYPES)
+    prototypes, known = (told[name].to(site.device) for name in PROTOTYPES)
     loss = prototype_loss(prototypes, known, o.importance)
     how = LocalTraining(optimizer=optimizer, round=order.round, loss=loss)
     spending = Spending.from_json(memory.record["spending"])
-    spending, trained = train_locally(client, model, client.data.train, spending, how)
+    spending, trained = train_locally(site, model, site.data.train, spending, how)
     if trained is None:
         return Turn(memory=Bundle(memory.arrays, _kept(spending)))
     means, released = release_means(
-        client,
+        site,
         lambda samples: logits_of(model.bottom, samples),
         spending,
         order.round,
         bound_of(o.width),
     )
-    spending, test = after_round(client, spending, releases=1), client.data.test
+    spending, test = after_round(site, spending, releases=1), site.data.test
     return Turn(
         memory=Bundle(weights_of(model), _kept(spending)),
         update=Bundle(means.to_arrays()),
@@ -178,16 +178,16 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the last prototypes beside the network."""
     prototypes = {name: order.bundle.arrays[name] for name in PROTOTYPES}
     return Bundle({**memory.arrays, **prototypes}, memory.record)
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's head, or the nearest prototype where it has any."""
-    model, classes = _loaded(client, memory.arrays), client.spec.classes
-    nearest = options_of(client.config, Options).predict == "prototypes"
+    model, classes = _loaded(site, memory.arrays), site.spec.classes
+    nearest = options_of(site.config, Options).predict == "prototypes"
     if not nearest or "known" not in memory.arrays or not bool(memory.arrays["known"].any()):
         return lambda samples: logits_of(model, samples)[:, :classes]
     prototypes, known = (memory.arrays[name] for name in PROTOTYPES)
@@ -199,11 +199,11 @@ def predictor(client: Client, memory: Bundle) -> Predictor:
     return predict
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters, multiply-accumulates, and which of the five it is."""
-    model = _loaded(client, memory.arrays)
-    about = {"network": f"CNN {client.id % len(WIDER) + 1}"}
-    macs = macs_of(model, client.spec.shape)
+    model = _loaded(site, memory.arrays)
+    about = {"network": f"CNN {site.id % len(WIDER) + 1}"}
+    macs = macs_of(model, site.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about=about)
 
 
@@ -260,14 +260,14 @@ def _kept(spending: Spending) -> dict[str, Any]:
     return {"spending": spending.to_json()}
 
 
-def _network(client: Client) -> Headed:
-    o = options_of(client.config, Options)
+def _network(site: Site) -> Headed:
+    o = options_of(site.config, Options)
     sizes = Five(kernels=o.kernels, hidden=o.hidden, width=o.width, unit=o.unit)
-    bottom = one_of_five(client.spec.shape, client.id % len(WIDER), sizes)
-    return Headed(bottom, o.width, client.spec.classes)
+    bottom = one_of_five(site.spec.shape, site.id % len(WIDER), sizes)
+    return Headed(bottom, o.width, site.spec.classes)
 
 
-def _loaded(client: Client, arrays: Mapping[str, Tensor]) -> Headed:
-    model = _network(client)
+def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> Headed:
+    model = _network(site)
     model.load_state_dict({name: a for name, a in arrays.items() if name not in PROTOTYPES})
-    return model.to(client.device)
+    return model.to(site.device)

@@ -15,7 +15,7 @@ A round, in its source's order:
 
 Layers agree if they have the same name and shape; the first that do not end the beginning.
 
-Source: Wang et al. 2023 ("FlexiFed: Personalized Federated Learning for Edge Clients with
+Source: Wang et al. 2023 ("FlexiFed: Personalized Federated Learning for Edge Sites with
 Heterogeneous Model Architectures"). Decisions: `max` goes by pairs, as the authors' code does;
 grouping sites by their next layer, again and again, comes to the same sets. What all have in common
 is of all sites of the run, not of a round's participants; who was absent gets the average of those
@@ -47,7 +47,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client, spec_of
+from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
@@ -98,28 +98,28 @@ def check(side: Side) -> None:
     options_of(side.config, Options)
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the first weights."""
-    o = options_of(client.config, Options)
-    first = weights_of(_network(client.config, client.spec, depth_of(client.config, client.id)))
-    spending = begin(client, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
+    o = options_of(site.config, Options)
+    first = weights_of(_network(site.config, site.spec, depth_of(site.config, site.id)))
+    spending = begin(site, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
     return Bundle(first, {"spending": spending.to_json()})
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is the layers that are averaged of the site's network."""
     check_record(order.bundle.record)
-    groups = _groups(Side(client.config, client.facts, client.public))
-    shared = groups[depth_of(client.config, client.id)]
+    groups = _groups(Side(site.config, site.facts, site.public))
+    shared = groups[depth_of(site.config, site.id)]
     check_weights(order.bundle.arrays, {name: memory.arrays[name] for name in shared})
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train the network with the layers that were sent."""
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     sent = {**memory.arrays, **order.bundle.arrays}
-    model = _loaded(client, sent)
-    shared = accuracy_of(logits_of(model, client.data.test), client.data.test)
+    model = _loaded(site, sent)
+    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
     optimizer = OptimizerConfig(
         learning_rate=o.learning_rate,
         batch_size=o.batch_size,
@@ -129,37 +129,37 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     )
     how = LocalTraining(optimizer=optimizer, round=order.round)
     spending = Spending.from_json(memory.record["spending"])
-    spending, receipt = train_locally(client, model, client.data.train, spending, how)
+    spending, receipt = train_locally(site, model, site.data.train, spending, how)
     if receipt is None:
         return Turn(memory=Bundle(sent, {"spending": spending.to_json()}), shared=shared)
-    spending, weights = after_round(client, spending), weights_of(model)
+    spending, weights = after_round(site, spending), weights_of(model)
     return Turn(
         memory=Bundle(weights, {"spending": spending.to_json()}),
         update=Bundle(weights),
         receipts=(receipt,),
-        local=accuracy_of(logits_of(model, client.data.test), client.data.test),
+        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
         shared=shared,
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Take the last averages."""
     return Bundle({**memory.arrays, **order.bundle.arrays}, memory.record)
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's network."""
-    model = _loaded(client, memory.arrays)
+    model = _loaded(site, memory.arrays)
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates, and which VGG it is."""
-    model = _loaded(client, memory.arrays)
+    model = _loaded(site, memory.arrays)
     return Size(
         parameters=parameters_of(model),
-        macs=macs_of(model, client.spec.shape),
-        about={"depth": depth_of(client.config, client.id)},
+        macs=macs_of(model, site.spec.shape),
+        about={"depth": depth_of(site.config, site.id)},
     )
 
 
@@ -261,7 +261,7 @@ def _network(config: RunConfig, spec: NetworkSpec, depth: int) -> nn.Module:
     return initialise(_built(config, spec, depth), generator)
 
 
-def _loaded(client: Client, arrays: Mapping[str, Tensor]) -> nn.Module:
-    model = _built(client.config, client.spec, depth_of(client.config, client.id))
+def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
+    model = _built(site.config, site.spec, depth_of(site.config, site.id))
     model.load_state_dict(dict(arrays))
-    return model.to(client.device)
+    return model.to(site.device)

@@ -63,7 +63,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
-from dprbft.site.site import Client, spec_of
+from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
@@ -159,68 +159,68 @@ def check(side: Side) -> None:
     options_of(side.config, Options)
 
 
-def client_start(client: Client) -> Bundle:
+def site_start(site: Site) -> Bundle:
     """The plan of all rounds and rewards, and the sub-network that is likeliest at first."""
-    o, rounds = options_of(client.config, Options), len(rounds_of(client.config, client.id))
+    o, rounds = options_of(site.config, Options), len(rounds_of(site.config, site.id))
     often: dict[str, Any] = {"rounds": rounds + o.adapt, "epochs": o.epochs}
     rewards: dict[str, Any] = {"releases": rounds, "release_share": o.reward_share}
     planned = Planned(batch_size=o.batch_size, clip=o.clip, **often, **rewards)
-    spending, space = begin(client, planned), _space(client.config)
+    spending, space = begin(site, planned), _space(site.config)
     choice = (0,) * len(space.menus)
-    whole = _first_weights(client.config, client.spec)
-    first = cut(whole, _like(client.config, client.spec, choice))
+    whole = _first_weights(site.config, site.spec)
+    first = cut(whole, _like(site.config, site.spec, choice))
     return _kept(first, choice, spending)
 
 
-def check_order(client: Client, memory: Bundle, order: Order) -> None:
+def check_order(site: Site, memory: Bundle, order: Order) -> None:
     """An order is a choice from the menus, and the sub-network's weights."""
     check_record(order.bundle.record, choice=list)
-    choice = _space(client.config).checked(order.bundle.record["choice"])
-    check_weights(order.bundle.arrays, _like(client.config, client.spec, choice))
+    choice = _space(site.config).checked(order.bundle.record["choice"])
+    check_weights(order.bundle.arrays, _like(site.config, site.spec, choice))
 
 
-def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train the sub-network that was sent, and measure it."""
     choice, arrays = _choice_in(order.bundle), order.bundle.arrays
-    model = _loaded(client, choice, arrays)
-    shared = accuracy_of(logits_of(model, client.data.test), client.data.test)
-    spending, receipt = _trained(client, memory, model, order.round)
+    model = _loaded(site, choice, arrays)
+    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
+    spending, receipt = _trained(site, memory, model, order.round)
     if receipt is None:
         return Turn(memory=_kept(arrays, choice, spending), shared=shared)
-    reward, paid = _reward(client, model, spending, order.round)
-    spending, weights = after_round(client, spending, releases=len(paid)), weights_of(model)
+    reward, paid = _reward(site, model, spending, order.round)
+    spending, weights = after_round(site, spending, releases=len(paid)), weights_of(model)
     return Turn(
         memory=_kept(weights, choice, spending),
-        update=Bundle(weights, {"samples": client.units, **reward}),
+        update=Bundle(weights, {"samples": site.units, **reward}),
         receipts=(receipt, *paid),
-        local=accuracy_of(logits_of(model, client.data.test), client.data.test),
+        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
         shared=shared,
     )
 
 
-def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Take the likeliest sub-network, and train it once more if the budget pays for it."""
     choice, weights = _choice_in(order.bundle), dict(order.bundle.arrays)
     spending = Spending.from_json(memory.record["spending"])
-    if options_of(client.config, Options).adapt:
-        model = _loaded(client, choice, weights)
-        spending, _ = _trained(client, memory, model, order.round)
+    if options_of(site.config, Options).adapt:
+        model = _loaded(site, choice, weights)
+        spending, _ = _trained(site, memory, model, order.round)
         weights = weights_of(model)
     return _kept(weights, choice, spending)
 
 
-def predictor(client: Client, memory: Bundle) -> Predictor:
+def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's sub-network."""
-    model = _loaded(client, _choice_in(memory), memory.arrays)
+    model = _loaded(site, _choice_in(memory), memory.arrays)
     return lambda samples: logits_of(model, samples)
 
 
-def size(client: Client, memory: Bundle) -> Size:
+def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates, and what was chosen for it."""
-    choice, space = _choice_in(memory), _space(client.config)
-    model = _loaded(client, choice, memory.arrays)
+    choice, space = _choice_in(memory), _space(site.config)
+    model = _loaded(site, choice, memory.arrays)
     stages = [dict(zip(NAMES, stage, strict=True)) for stage in space.picked(choice)]
-    macs = macs_of(model, client.spec.shape)
+    macs = macs_of(model, site.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about={"stages": stages})
 
 
@@ -276,14 +276,14 @@ def answers(logits: Float[Tensor, "n classes"], samples: Samples) -> Float[Tenso
 
 
 def _reward(
-    client: Client, model: nn.Module, spending: Spending, round: int
+    site: Site, model: nn.Module, spending: Spending, round: int
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """The accuracy on validation samples, noised, and its receipt; none where no budget is left."""
-    plan, samples = spending.plan, client.data.validation
+    plan, samples = spending.plan, site.data.validation
     event = plan.release_event if plan else None
     mechanism = Mechanism("right-answers", SENSITIVITY, phase="release")
     try:
-        with charged(client, mechanism, event, round) as receipt:
+        with charged(site, mechanism, event, round) as receipt:
             counts = answers(logits_of(model, samples), samples)
             if event is not None:
                 scale = SENSITIVITY * event.noise_multiplier
@@ -295,10 +295,10 @@ def _reward(
 
 
 def _trained(
-    client: Client, memory: Bundle, model: nn.Module, round: int
+    site: Site, memory: Bundle, model: nn.Module, round: int
 ) -> tuple[Spending, str | None]:
     """Train in place for a round."""
-    o = options_of(client.config, Options)
+    o = options_of(site.config, Options)
     optimizer = OptimizerConfig(
         learning_rate=o.learning_rate,
         optimiser=o.optimiser,
@@ -308,7 +308,7 @@ def _trained(
     )
     how = LocalTraining(optimizer=optimizer, round=round)
     spending = Spending.from_json(memory.record["spending"])
-    return train_locally(client, model, client.data.train, spending, how)
+    return train_locally(site, model, site.data.train, spending, how)
 
 
 def _kept(weights: Mapping[str, Tensor], choice: Choice, spending: Spending) -> Bundle:
@@ -337,8 +337,8 @@ def _first_weights(config: RunConfig, spec: NetworkSpec) -> dict[str, Tensor]:
     return weights_of(initialise(whole, torch_generator(stream(config.seed, "perfedrlnas"))))
 
 
-def _loaded(client: Client, choice: Choice, arrays: Mapping[str, Tensor]) -> nn.Module:
-    spec = client.spec
-    model = mobilenet(_space(client.config), choice, spec.shape, spec.classes, spec.norm)
+def _loaded(site: Site, choice: Choice, arrays: Mapping[str, Tensor]) -> nn.Module:
+    spec = site.spec
+    model = mobilenet(_space(site.config), choice, spec.shape, spec.classes, spec.norm)
     model.load_state_dict(dict(arrays))
-    return model.to(client.device)
+    return model.to(site.device)

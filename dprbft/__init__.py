@@ -1,4 +1,4 @@
-"""The federation: many clients and a server, trained by representations (DPRBFT).
+"""The federation: many sites and a server, trained by representations (DPRBFT).
 
 `dprbft.simulate` runs one on this machine; modules further down may change.
 """

@@ -44,8 +44,8 @@ def simulate(
         BadInput: for settings, data or a directory that do not fit.
         BudgetExhausted: where the budget does not pay for the run.
 
-    Privacy: what leaves each client is charged to its ledger before its samples are read. The
-    summary is the simulator's view: it holds accuracies that no client would tell.
+    Privacy: what leaves each site is charged to its ledger before its samples are read. The
+    summary is the simulator's view: it holds accuracies that no site would tell.
     """
     check_device(device)
     check_workers(workers)

@@ -162,9 +162,9 @@ class NoisedHistogram:
 
 @dataclass(frozen=True)
 class Release:
-    """What one client sends in a round. Built from a `Released`, which needs a receipt."""
+    """What one site sends in a round. Built from a `Released`, which needs a receipt."""
 
-    client: int
+    site: int
     round: int
     kind: str
     noise_multiplier: float | None  # of the mechanism, None without noise; no secret
@@ -181,7 +181,7 @@ class Release:
         if round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(event, "noise_multiplier", None)
-        return Release(released.client, round, released.kind, m, r.id, released.arrays, histogram)
+        return Release(released.site, round, released.kind, m, r.id, released.arrays, histogram)
 
     def compressed(self, compression: Compression) -> "Release":
         """The same in fewer bytes; its numbers become what the receiver will decode."""
@@ -195,8 +195,9 @@ class Release:
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        names = ("client", "round", "kind", "noise_multiplier", "receipt")
-        about = {"type": "release"} | {name: getattr(self, name) for name in names}
+        names = ("round", "kind", "noise_multiplier", "receipt")
+        about = {"type": "release", "client": self.site}
+        about |= {name: getattr(self, name) for name in names}
         encoded = encode(self.arrays, self.compression)
         arrays = {k: v.contiguous() for k, v in encoded.items()}
         if self.compression != "none":
@@ -230,11 +231,11 @@ class Release:
         for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
-        given = {name: about[name] for name in facts}
+        site, round, kind_name, receipt = (about[name] for name in facts)
         counts = arrays.pop(HISTOGRAM, None)
         of_counts = str(about.get("histogram_receipt")), _noise_of(about, "histogram_noise")
         noised = None if counts is None else NoisedHistogram(counts, *of_counts)
-        found = Release(**given, noise_multiplier=m, arrays=arrays, histogram=noised)
+        found = Release(site, round, kind_name, m, receipt, arrays, noised)
         found = replace(found, compression=compression)
         _check_form(found, content, "release")
         return found

@@ -14,7 +14,7 @@
 # %% [markdown]
 # # A first run
 #
-# Four clients share the handwritten digits that come with scikit-learn, unevenly: each has its own mix of classes.
+# Four sites share the handwritten digits that come with scikit-learn, unevenly: each has its own mix of classes.
 # Each sends one noised message and gets one shared head back, which it adapts to its own samples under its own
 # budget; and each evolves a small network for its own mix that learns all of that. Then we attack what left them.
 #
@@ -45,9 +45,9 @@ from panas_cli.text.sentences import sentence
 # ## The federation
 #
 # A configuration is a preset with changes. `demo` is the sound preset at a size for a first look: everything that
-# leaves a client is covered by its budget. Its networks are kept smaller still.
+# leaves a site is covered by its budget. Its networks are kept smaller still.
 #
-# Each client is a site: a directory with its samples, its budget, its ledger, and what it finds. A simulation makes
+# Each site has a directory with its samples, its budget, its ledger, and what it finds. A simulation makes
 # its sites under the run's directory; `view` looks into all of them at once, as nobody in a real federation could.
 
 # %%
@@ -73,7 +73,7 @@ view = opened.view
 # %%
 figure, axis = plt.subplots(figsize=(7, 2.5))
 for site in view.places:
-    counts = view.client(site.index).train.histogram().numpy()
+    counts = view.site(site.index).train.histogram().numpy()
     axis.bar(np.arange(10) + 0.2 * site.index - 0.3, counts, width=0.2, label=site.name)
 axis.set(xlabel="class", ylabel="training samples", xticks=range(10))
 axis.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -82,9 +82,9 @@ figure.tight_layout()
 # %% [markdown]
 # ## Join
 #
-# Each client charges its ledger, then sends a noised label histogram and noised sums of coordinates that all compute
+# Each site charges its ledger, then sends a noised label histogram and noised sums of coordinates that all compute
 # alike. The server adds them up, with 40 public samples, and answers with one head. That is all that ever leaves a
-# client. `03_joining` looks into these messages.
+# site. `03_joining` looks into these messages.
 
 # %%
 exchange_stage(opened)
@@ -93,7 +93,7 @@ exchange_stage(opened)
 # ## Search
 #
 # The search looks at public samples only. A network is the fitter, the more it agrees with the shared head there; of all
-# that were tried, each client takes the one that does so best in its own class frequencies, as the noised histogram
+# that were tried, each site takes the one that does so best in its own class frequencies, as the noised histogram
 # has them. That costs nothing more.
 
 # %%
@@ -119,7 +119,7 @@ _ = tune_stage(opened)
 # %% [markdown]
 # ## Train
 #
-# Each client trains a linear correction of the shared head on its own samples by DP-SGD, with the rest of its budget.
+# Each site trains a linear correction of the shared head on its own samples by DP-SGD, with the rest of its budget.
 # Its network learns from that on public samples. It predicts with an average of all that it has, weighed by its
 # validation samples; those weights never leave it.
 
@@ -143,23 +143,23 @@ for site in view.places:
 # %% [markdown]
 # ## Attack it
 #
-# A ridge inverter and a convolutional decoder try to rebuild each client's training images from what it released;
+# A ridge inverter and a convolutional decoder try to rebuild each site's training images from what it released;
 # the coordinates are public. R² is 1 for a perfect copy and 0 for the mean public image. The mean image of the right
-# class is what anyone can guess who knows the class; with the client's test samples in it, on which nothing was
-# trained, it is what the client's population looks like. A release leaks if an attack is clearly better than both.
+# class is what anyone can guess who knows the class; with the site's test samples in it, on which nothing was
+# trained, it is what the site's population looks like. A release leaks if an attack is clearly better than both.
 
 # %%
 audit = audit_run(run)
-for client in audit.clients:
-    print(f"{client.name}: {client.verdict}: {client.evidence}")
+for site in audit.clients:
+    print(f"{site.name}: {site.verdict}: {site.evidence}")
 
 # %% [markdown]
 # ## The result
 
 # %%
 summary = summarise(run, config)
-for client in summary["clients"]:
-    a = client["accuracy"]
-    print(f"{client['genome']}: {client['parameters']} parameters, accuracy {a['selected']:.3f}")
+for site in summary["clients"]:
+    a = site["accuracy"]
+    print(f"{site['genome']}: {site['parameters']} parameters, accuracy {a['selected']:.3f}")
 print(f"mean {summary['accuracy']['mean']:.3f}, std {summary['accuracy']['std']:.3f}")
 assert all(c["epsilon"]["spent"] <= c["epsilon"]["budget"] for c in summary["clients"])

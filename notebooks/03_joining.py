@@ -169,7 +169,7 @@ print(f"noise multiplier of the sums {messages[0].noise_multiplier:.2f}")
 found = [m.estimate(classes) for m in messages]
 exact = []
 for k in range(len(names)):
-    train = view.client(k).train
+    train = view.site(k).train
     exact.append(exact_moments(phi(train.inputs()), train.y, classes))
 pairs = (
     ("first site, exact", exact[0].A, exact[0].B),
@@ -201,7 +201,7 @@ for what, one, other in (("one site", *pairs[:2]), ("six sites", *pairs[2:])):
         f"{what}: correlation of noised and exact sums: A {likeness(one[1], other[1]):.2f}, "
         f"B {likeness(one[2], other[2]):.2f}"
     )
-counts = view.client(0).train.histogram().tolist()
+counts = view.site(0).train.histogram().tolist()
 noised = [round(c) for c in messages[0].histogram.counts.tolist()]
 print(f"label histogram of the first site: {counts}\n                          as sent: {noised}")
 
@@ -233,10 +233,10 @@ summary = summarise(run, config)
 Image(run / "ladder.png")
 
 # %%
-for client in summary["clients"]:
-    a = client["accuracy"]
+for site in summary["clients"]:
+    a = site["accuracy"]
     print(
-        f"{client['name']}: student {client['genome']} of {client['parameters']:,} parameters, "
+        f"{site['name']}: student {site['genome']} of {site['parameters']:,} parameters, "
         f"accuracy {a['network']:.3f} by itself, {a['selected']:.3f} in the average"
     )
 

@@ -216,9 +216,9 @@ settings = {
     "training.student_steps": 200,
 }
 summary = dprbft.simulate(work / "run", settings)
-for client in summary["clients"]:
-    told = ", ".join(f"{step} {value:.3f}" for step, value in client["ladder"].items())
-    print(f"{client['name']}: {client['genome']}; {told}; epsilon {client['epsilon']['spent']:.2f}")
+for site in summary["clients"]:
+    told = ", ".join(f"{step} {value:.3f}" for step, value in site["ladder"].items())
+    print(f"{site['name']}: {site['genome']}; {told}; epsilon {site['epsilon']['spent']:.2f}")
 
 # %% [markdown]
-# Accuracies are the simulator's view, which no client would tell.
+# Accuracies are the simulator's view, which no site would tell.

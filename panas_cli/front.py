@@ -58,19 +58,19 @@ def run(
 
 
 @with_common
-def search(request: Request, client: Clients = None) -> None:
+def search(request: Request, site: Clients = None) -> None:
     """Search one site's architecture; writes search/best.json in its folder."""
     from panas_cli.commands.search import search as work
 
-    work(request, client)
+    work(request, site)
 
 
 @with_common
-def tune(request: Request, client: Clients = None) -> None:
+def tune(request: Request, site: Clients = None) -> None:
     """Tune one site's DP-SGD settings; writes tune/best.json in its folder."""
     from panas_cli.commands.tune import tune as work
 
-    work(request, client)
+    work(request, site)
 
 
 @with_common
@@ -186,7 +186,7 @@ def ledger(
         typer.Option("--moved", hidden=True, help="Not needed any more: a folder may be moved."),
     ] = False,
 ) -> None:
-    """Show what every client, or one site, has spent, on what, and what is not covered."""
+    """Show what every site, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)
     from panas_cli.commands.ledger import ledger as work
 
@@ -212,7 +212,7 @@ def epsilon(
 
 
 def report(run: Run, json: Json = False) -> None:
-    """Show a run's results: clients, accuracy, privacy, communication, audit."""
+    """Show a run's results: sites, accuracy, privacy, communication, audit."""
     folder = checked_folder(run)
     from panas_cli.text.output import report as work
 

@@ -93,7 +93,7 @@ INTERRUPTED = 130
 AGAIN = dict.fromkeys(
     ("run", "search", "tune", "train", "compare"), "goes on with --resume and the same --out"
 )
-AGAIN["audit"] = "goes on with the clients that are left"
+AGAIN["audit"] = "goes on with the sites that are left"
 """What the same command does after an interruption; others begin anew."""
 
 

@@ -50,21 +50,21 @@ def common(
         typer.Option(help="Column, or array of a .npz, of the privacy unit, as patient_id."),
     ] = None,
     client_column: Annotated[
-        str | None, typer.Option(help="Column that names a row's client, as hospital.")
+        str | None, typer.Option(help="Column that names a row's site, as hospital.")
     ] = None,
     sites: Annotated[
         list[str] | None,
         typer.Option(help="Directories of sites (`panas site init`), or a folder of such."),
     ] = None,
     client_data: Annotated[
-        list[str] | None, typer.Option(help="Data that come split: a file or folder a client.")
+        list[str] | None, typer.Option(help="Data that come split: a file or folder a site.")
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of sites.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet or classes.")] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Each client's privacy budget, above 0.")
+        float | None, typer.Option(help="Each site's privacy budget, above 0.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Below 1/n of every client.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Below 1/n of every site.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse samples that another ledger was charged for.")
     ] = False,

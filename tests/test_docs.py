@@ -164,14 +164,14 @@ TINY = """--set data.limit=200 --set search.population=2 --set search.generation
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
-    """Its two scripts, with two clients, small settings, and a stand-in for Slurm."""
+    """Its two scripts, with two sites, small settings, and a stand-in for Slurm."""
     text = (ROOT / "docs/searching.md").read_text()
     tasks, submit = re.findall(r"```bash\n(.*?)```", text, re.S)
     assert "--array=0-9" in tasks
     assert "--clients 10" in submit
     one_core = re.compile(r"--cpus-per-task=\d+")
     tasks = one_core.sub("--cpus-per-task=1", tasks.replace("--array=0-9", "--array=0-1"))
-    (tmp_path / "client.sbatch").write_text(tasks)
+    (tmp_path / "site.sbatch").write_text(tasks)
     submit = re.sub(r"--dataset \S+ --data-root \S+", " ".join(TINY.split()), submit)
     submit = submit.replace("--clients 10", "--clients 2").replace("/scratch", str(tmp_path))
     (tmp_path / "federation.sh").write_text(one_core.sub("--cpus-per-task=1", submit))
@@ -200,7 +200,7 @@ def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
         assert len(found) == 4
         assert read_json(run / "summary.json")["rounds"] == 1
         # One task is enough to see that those that are through end well and change nothing.
-        (tmp_path / "client.sbatch").write_text(tasks.replace("--array=0-1", "--array=0-0"))
+        (tmp_path / "site.sbatch").write_text(tasks.replace("--array=0-1", "--array=0-0"))
         call()
     assert {p: p.read_bytes() for p in found} == found
     codes = [p.read_text() for p in sorted((tmp_path / "jobs").iterdir())]

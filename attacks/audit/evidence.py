@@ -48,7 +48,7 @@ class ClaimedNoise:
 
 def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
-    path = ledger_file(places_of(run)[release.client].folder)
+    path = ledger_file(places_of(run)[release.site].folder)
     if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
     entries = {e.id: e for e in Ledger(path).account().entries}
@@ -96,7 +96,7 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
 def histogram_scale(run: Path, release: Release) -> float | None:
     """Standard deviation of the noise that was charged for a release's label histogram; None where
     there is no histogram, ledger, charge or noise."""
-    path = ledger_file(places_of(run)[release.client].folder)
+    path = ledger_file(places_of(run)[release.site].folder)
     if release.histogram is None or not path.is_file():
         return None
     account = Ledger(path).account()
@@ -125,22 +125,22 @@ def common_map(view: RunView) -> FeatureMap | None:
     return read_map(map_file(view.run)) if view.config.federation.family.has_map else None
 
 
-def load_release(view: RunView, client: SiteData) -> Received | None:
-    """A client's last release, as it arrived at the server, and what made it, checked against the
+def load_release(view: RunView, site: SiteData) -> Received | None:
+    """A site's last release, as it arrived at the server, and what made it, checked against the
     run and each other; None if none arrived."""
-    run, federation, name = view.run, view.facts, view.places[client.id].name
-    arrived = received(server_folder(run), client.id)
+    run, federation, name = view.run, view.facts, view.places[site.id].name
+    arrived = received(server_folder(run), site.id)
     if arrived is None:
         return None
     shared = common_map(view)
     width = spec_of(view.config, federation).width if shared is None else shared.width
-    release = _read(*arrived, client.id, width=width, classes=federation.classes)
-    if release.client != client.id:
+    release = _read(*arrived, site.id, width=width, classes=federation.classes)
+    if release.site != site.id:
         raise BadInput(
             f"expected the release of {name}, got one of another site; train the run again"
         )
     found = _by_network(view, release) if shared is None else Received(release, shared, None)
-    _check_labels(view, client, release, width)
+    _check_labels(view, site, release, width)
     return found
 
 
@@ -166,20 +166,20 @@ def _read(path: Path, record: RoundRecord, id: int, *, width: int, classes: int)
 def _by_network(view: RunView, release: Release) -> Received:
     """A release that the bottom of its site's last network made."""
     shape, width = view.facts.shape, spec_of(view.config, view.facts).width
-    saved = load_network(last_model_file(home(view.run, release.client)))
+    saved = load_network(last_model_file(home(view.run, release.site)))
     if (saved.spec.shape, saved.spec.width) != (shape, width):
         raise BadInput(
             f"expected a network for samples of shape {shape} and width {width} of "
-            f"{view.places[release.client].name}, got {saved.spec.shape} and {saved.spec.width}; "
+            f"{view.places[release.site].name}, got {saved.spec.shape} and {saved.spec.width}; "
             "train the run again"
         )
     return Received(release, saved.bottom, saved.genome)
 
 
-def _check_labels(view: RunView, client: SiteData, release: Release, width: int) -> None:
+def _check_labels(view: RunView, site: SiteData, release: Release, width: int) -> None:
     """Refuse rows whose labels are not those of the samples that they should be of."""
     kind = kind_named(release.kind)
-    samples, of = client.train, f"training samples of {view.places[client.id].name}"
+    samples, of = site.train, f"training samples of {view.places[site.id].name}"
     if kind.READS == "public":
         samples, of = view.public, "public samples"
     for name, spec in kind.arrays(view.facts.classes, width).items():

@@ -27,8 +27,8 @@ def as_json(record: object) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientAudit:
-    """What the audit of one client found."""
+class SiteAudit:
+    """What the audit of one site found."""
 
     id: int
     name: str  # of its site
@@ -36,7 +36,7 @@ class ClientAudit:
     round: int | None = None
     noise_multiplier: float | None = None
     epsilon: float | None
-    """That the ledger claims for all that the client did; None without a ledger."""
+    """That the ledger claims for all that the site did; None without a ledger."""
     samples: int = 0  # scored ones
     attacks: tuple[ReconstructionScore, ...] = ()
     controls: tuple[ReconstructionScore, ...] = ()
@@ -45,7 +45,7 @@ class ClientAudit:
     verdict: Verdict
     evidence: str
     network: NetworkAudit | None = None
-    """Of the network that the client keeps; None where it has none, or too few samples."""
+    """Of the network that the site keeps; None where it has none, or too few samples."""
 
     @property
     def best(self) -> ReconstructionScore | None:
@@ -69,7 +69,7 @@ class ClientAudit:
         return as_json(self) | named | infinite
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "ClientAudit":
+    def from_json(cls, record: dict[str, Any]) -> "SiteAudit":
         """What `to_json` gave."""
         types: dict[str, Callable[[Any], Any]] = {
             "epsilon": float,
@@ -88,9 +88,9 @@ class ClientAudit:
 
 @dataclass(frozen=True)
 class DrawnAudit:
-    """A client's audit, and its pictures by name, as PNG bytes."""
+    """A site's audit, and its pictures by name, as PNG bytes."""
 
-    audit: ClientAudit
+    audit: SiteAudit
     pictures: Mapping[str, bytes]
 
 
@@ -100,7 +100,7 @@ class RunAudit:
 
     seconds: float
     """Of the last stretch, where it was interrupted."""
-    clients: tuple[ClientAudit, ...]
+    clients: tuple[SiteAudit, ...]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -111,14 +111,14 @@ class RunAudit:
     def _network_verdicts(self) -> list[Verdict]:
         return [c.network.verdict for c in self.clients if c.network]
 
-    def _mean(self, pick: Callable[[ClientAudit], ReconstructionScore | None]) -> float | None:
-        """The mean R^2 over the clients that have one."""
+    def _mean(self, pick: Callable[[SiteAudit], ReconstructionScore | None]) -> float | None:
+        """The mean R^2 over the sites that have one."""
         scores = [s.r2 for c in self.clients if (s := pick(c)) is not None]
         values = [round(r2, 6) for r2 in scores if math.isfinite(r2)]
         return round(float(np.mean(values)), 6) if values else None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able record; its summary has means over the clients that released something."""
+        """A JSON-able record; its summary has means over the sites that released something."""
         return {
             "scale": "[-1, 1]",
             "margin": MARGIN,
@@ -138,5 +138,5 @@ class RunAudit:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "RunAudit":
         """What `to_json` gave."""
-        clients = tuple(ClientAudit.from_json(c) for c in record["clients"])
+        clients = tuple(SiteAudit.from_json(c) for c in record["clients"])
         return cls(seconds=record["seconds"], clients=clients)

@@ -1,8 +1,8 @@
-"""Audit a run: every client's audit, kept until all are through, and what they come to.
+"""Audit a run: every site's audit, kept until all are through, and what they come to.
 
-What an interrupted audit goes on from: the clients that are through while others are not.
+What an interrupted audit goes on from: the sites that are through while others are not.
 
-A file a client, which says of what run and settings it is; one of others, or a damaged one, is as
+A file a site, which says of what run and settings it is; one of others, or a damaged one, is as
 none. Privacy: they hold pictures of private samples, for the auditor alone, and go when the audit
 is through.
 """
@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 import attacks
-from attacks.audit.client import audit_client
-from attacks.audit.records import ClientAudit, DrawnAudit, RunAudit
+from attacks.audit.records import DrawnAudit, RunAudit, SiteAudit
+from attacks.audit.site import audit_site
 from attacks.reconstruction.suite import OnProgress
 from dprbft.config.files import load_config
 from dprbft.paths import (
@@ -56,24 +56,24 @@ def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
 
 
 class AuditCheckpoint:
-    """The clients of one audit (`of`: its digest) that are through, in a folder of their own."""
+    """The sites of one audit (`of`: its digest) that are through, in a folder of their own."""
 
     def __init__(self, folder: Path, of: str) -> None:
         self._folder, self._of = folder, of
 
-    def known(self, client: int) -> DrawnAudit | None:
-        """What was kept of a client; None if nothing was, or it is of another audit."""
+    def known(self, site: int) -> DrawnAudit | None:
+        """What was kept of a site; None if nothing was, or it is of another audit."""
         try:
-            pictures, notes = read_tensors(self._file(client))
+            pictures, notes = read_tensors(self._file(site))
         except BadInput:
             return None
         if notes["of"] != self._of:
             return None
-        audit = ClientAudit.from_json(json.loads(notes["record"]))
+        audit = SiteAudit.from_json(json.loads(notes["record"]))
         return DrawnAudit(audit, {k: v.numpy().tobytes() for k, v in pictures.items()})
 
     def keep(self, found: DrawnAudit) -> None:
-        """Put a client's audit and pictures on disk."""
+        """Put a site's audit and pictures on disk."""
         arrays = {
             name: torch.frombuffer(bytearray(content), dtype=torch.uint8)
             for name, content in found.pictures.items()
@@ -85,8 +85,8 @@ class AuditCheckpoint:
         """The audit is through."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _file(self, client: int) -> Path:
-        return self._folder / f"client-{client:03d}.safetensors"
+    def _file(self, site: int) -> Path:
+        return self._folder / f"client-{site:03d}.safetensors"
 
 
 PICTURES = ("images", "members")
@@ -95,29 +95,29 @@ PICTURES = ("images", "members")
 def audit_run(
     run: Path, *, shadows: int = 0, workers: int = 1, on_progress: OnProgress = lambda _: None
 ) -> RunAudit:
-    """Attack the last release of every client of a run, and write `audit.json`.
+    """Attack the last release of every site of a run, and write `audit.json`.
 
     Args:
         run: a run directory, trained.
-        shadows: networks that LiRA trains for each client; 0 leaves it out.
-        workers: processes, of a client each.
+        shadows: networks that LiRA trains for each site; 0 leaves it out.
+        workers: processes, of a site each.
         on_progress: told what is being attacked, a short text at a time.
 
     Raises:
         BadInput: if there is no run, nothing was released though the method releases, another
             process audits it, or a file is damaged, not finite or of other shapes than the run's.
 
-    An audit that was interrupted goes on: clients that were through are not attacked again.
+    An audit that was interrupted goes on: sites that were through are not attacked again.
 
     Privacy: reads private samples and writes scores, and under `audit/` pictures of samples: the
-    simulator's view, no release, which must not leave a real client.
+    simulator's view, no release, which must not leave a real site.
 
     """
     begin = time.monotonic()
     sites = _sites(run)
     with exclusive(audit_file(run), wait=False):
         unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, shadows))
-        found = _audit_clients(_Work(run, shadows, on_progress), sites, unfinished, workers)
+        found = _audit_sites(_Work(run, shadows, on_progress), sites, unfinished, workers)
         _write_pictures(audit_pictures(run), found)
         seconds = round(time.monotonic() - begin, 2)
         audit = RunAudit(seconds=seconds, clients=tuple(f.audit for f in found))
@@ -162,7 +162,7 @@ def _about(run: Path, shadows: int) -> str:
     return digest((f for f in files if f.is_file()), {"shadows": shadows})
 
 
-def _audit_clients(
+def _audit_sites(
     work: _Work, sites: tuple[SitePlace, ...], unfinished: AuditCheckpoint, workers: int
 ) -> list[DrawnAudit]:
     report = work.on_progress or (lambda _: None)
@@ -171,19 +171,19 @@ def _audit_clients(
     for id, known in results.items():
         report(f"{names[id]}: {known.audit.verdict} (known)")
     missing = [id for id in names if id not in results]
-    # Several processes report whole clients only.
+    # Several processes report whole sites only.
     context = work if workers == 1 else replace(work, on_progress=None)
     with Pool(workers, context, preload=("attacks.audit.run",)) as pool:
-        for at, found in pool.map(_audit_client, missing):
+        for at, found in pool.map(_audit_site, missing):
             unfinished.keep(found)
             results[missing[at]] = found
             report(f"{names[missing[at]]}: {found.audit.verdict}")
     return [results[id] for id in names]
 
 
-def _audit_client(work: _Work, id: int) -> DrawnAudit:
+def _audit_site(work: _Work, id: int) -> DrawnAudit:
     report = work.on_progress or (lambda _: None)
-    return audit_client(work.run, id, shadows=work.shadows, on_progress=report)
+    return audit_site(work.run, id, shadows=work.shadows, on_progress=report)
 
 
 def _write_pictures(folder: Path, found: list[DrawnAudit]) -> None:

@@ -6,7 +6,7 @@
 | no better than blind | it is not, and no attack finds single samples again |
 | inconclusive | the interval holds `MARGIN`, some are found again, there are fewer than |
 | | `MIN_SAMPLES` samples, or too few public samples to learn an attack from |
-| nothing left | the client sent no release |
+| nothing left | the site sent no release |
 | masked | it sent a masked vector, which nobody sees alone |
 
 The bar of an attack is the best control that knows what the attack knows, but for the release
@@ -211,7 +211,7 @@ def with_claim(
 ) -> tuple[Verdict, str]:
     """The verdict on a whole release: that of `judge`, and what the release claims.
 
-    `spent` is the ledger's epsilon for all that the client did; `fault` contradicts the ledger.
+    `spent` is the ledger's epsilon for all that the site did; `fault` contradicts the ledger.
     """
     if spent is not None:
         total = "infinity" if spent == math.inf else f"{spent:.3g}"

@@ -1,9 +1,9 @@
 """Audit of one release: whether its noise is what was claimed, and what epsilon it has at least.
 
-Two questions to one client's last release, both asked by someone who holds the truth:
+Two questions to one site's last release, both asked by someone who holds the truth:
 
 1. *Is the noise there?* `attacks.epsilon.noise`.
-2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
+2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this site's own
    samples: D is all of them, D' lacks one unit, a sample or a whole group. What D and D' give
    without noise is computed once; each draw of the noise is the mechanism run on the unit alone
    and on nothing, less the same without noise. (Whether there is other noise where all samples
@@ -77,7 +77,7 @@ def audit_release(
 
     Args:
         claim: the release and what is claimed of it.
-        noise: of the draws; None: the system's, as clients use.
+        noise: of the draws; None: the system's, as sites use.
         draws: runs of the mechanism in each world.
         confidence: of the bound on epsilon; of the noise it is `NOISE_CONFIDENCE` at least.
 

@@ -11,12 +11,12 @@
 | symbol | name |
 |---|---|
 | mu_c, s | mean of known u of class c; the noise's standard deviation |
-| pi_c | `shares`: of the client's samples, how many are of class c |
+| pi_c | `shares`: of the site's samples, how many are of class c |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
 Blind to labels of rows is who answers the site's commonest class for each: a release is meant to
 tell the site's shares, and they may differ from the public ones. Blind to a histogram is who knows
-the public one, or nothing. The shares tell a client with few classes from
+the public one, or nothing. The shares tell a site with few classes from
 others even where no label of a sample is told: the two are scored apart. Only the functions that
 score get the truth.
 """
@@ -48,7 +48,7 @@ class Inference:
     shares: Float[Tensor, "classes"]  # pi, estimated; sums to 1
     redrawn: Float[Tensor, "draws classes"]
     """Shares that would not surprise: the sums under noise drawn once more on top."""
-    size: float  # estimate of n, the number of the client's samples
+    size: float  # estimate of n, the number of the site's samples
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ CANDIDATES = 10
 
 @dataclass(frozen=True)
 class ReconstructionScore:
-    """What one attack or control achieves on the scored samples of one client."""
+    """What one attack or control achieves on the scored samples of one site."""
 
     name: str
     mse: float

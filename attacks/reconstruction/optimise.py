@@ -11,7 +11,7 @@ the start with the lowest loss. As noise grows the image stays near x_c, a blind
 
 | symbol | name |
 |---|---|
-| h | the client's bottom or the common map, clipped to norm 1 where the release clips |
+| h | the site's bottom or the common map, clipped to norm 1 where the release clips |
 | x_c | mean public image of the class |
 | v | mean squared distance of known representations from their mean |
 | noise | expected squared norm of the noise on z: d s^2 for a row, over n_c^2 for a class's mean |
@@ -158,7 +158,7 @@ class _Search:
         optimiser = torch.optim.Adam([w], lr=self.config.learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
-            # Asked for w alone: the client's weights collect no gradient.
+            # Asked for w alone: the site's weights collect no gradient.
             (w.grad,) = torch.autograd.grad(self.losses(w).sum(), w)
             optimiser.step()
             schedule.step()

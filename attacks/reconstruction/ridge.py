@@ -89,7 +89,7 @@ def ridge_on_noise(
     for c in known.y.unique().tolist():
         mine, size = known.y == c, round(float(sizes[c]))
         draws = rng.multinomial(size, np.full(int(mine.sum()), 1 / int(mine.sum())), SIMULATIONS)
-        share = torch.from_numpy(draws / size).float()  # each row: a client's mix of public samples
+        share = torch.from_numpy(draws / size).float()  # each row: a site's mix of public samples
         sums = size * share @ observation.known_z[mine]
         sums = sums + scale * torch.randn(*sums.shape, generator=generator)
         counted = None

@@ -59,9 +59,9 @@ class SuiteConfig:
     inversion: Inversion | None = INVERSION
     """How images are sought; None, and a map that passes no gradient, leave that attack out."""
     held_out: Samples | None = None
-    """Samples of the client that are in no release: for the control of that name."""
+    """Samples of the site that are in no release: for the control of that name."""
     others: Samples | None = None
-    """All samples of the client that are not scored, for what all others say of one that is."""
+    """All samples of the site that are not scored, for what all others say of one that is."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def attack_release(
     rng: np.random.Generator,
     on_progress: OnProgress = lambda _: None,
 ) -> Reconstructions:
-    """Run all attacks and controls on one client.
+    """Run all attacks and controls on one site.
 
     Args:
-        observation: what the server saw of the client, with the strongest knowledge.
+        observation: what the server saw of the site, with the strongest knowledge.
         private: the samples to score on; where rows of them left, those of the rows, in order.
         config: which attacks are run.
         rng: of attacks, controls and bootstrap.

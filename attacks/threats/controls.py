@@ -4,7 +4,7 @@
 |---|---|
 | mean image | the mean public image for everyone: R^2 = 0 by definition |
 | same-class mean | the mean public image of the sample's class: what a label alone gives away |
-| held-out class mean | the same, with samples of the client that no release was made of |
+| held-out class mean | the same, with samples of the site that no release was made of |
 | leaked mean, class mean, regression | guesses from the samples that leaked, and public ones |
 | others' mean, class mean, regression | guesses from all samples of the site but the one guessed |
 | unrelated image | a public image drawn at random: what a sharp but wrong picture scores |
@@ -19,7 +19,7 @@ what the site's population looks like, which a sound release is meant to tell; a
 from the public samples, and then any attack that learns of the site beats public means without
 knowing any one training sample.
 
-A shuffled score above 0 says that reconstructions carry what the client's samples have in
+A shuffled score above 0 says that reconstructions carry what the site's samples have in
 common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
 bounds what protecting the weights can do; a common map has no weights to protect, and goes without.
 Only the auditor can compute it, the ceiling, and what needs samples of the site.
@@ -249,7 +249,7 @@ def shuffled(
 def raw_rows(
     observation: Observation[WhiteBox], private: Samples, representation: Representation
 ) -> Observation[WhiteBox]:
-    """What the server would see, had the client sent noiseless representations of `private`."""
+    """What the server would see, had the site sent noiseless representations of `private`."""
     arrays = {"z": rows_of(representation, private), "y": private.y}
     return replace(
         observation,

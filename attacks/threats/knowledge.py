@@ -3,7 +3,7 @@
 | threat model | what the server knows besides |
 |---|---|
 | `WhiteBox` | the weights of the bottom that made the release, or the common map that did |
-| `Shadow` | the bottom's architecture; it trains its own under the head that clients were sent |
+| `Shadow` | the bottom's architecture; it trains its own under the head that sites were sent |
 | `LeakedPairs` | few private samples with their representations |
 
 In each it sees releases, heads and the lengths of messages, and knows the public samples. An attack
@@ -32,12 +32,12 @@ from panas.training.sgd import OptimizerConfig, fit
 SHADOW = OptimizerConfig(
     learning_rate=0.005, optimiser="adam", batch_size=32, epochs=10, decay="cosine"
 )
-"""How a server trains its own bottom on public samples: quicker than clients before round 1."""
+"""How a server trains its own bottom on public samples: quicker than sites before round 1."""
 
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """What made the release: the weights of the client's bottom, or the common map."""
+    """What made the release: the weights of the site's bottom, or the common map."""
 
     name: ClassVar[str] = "white-box"
     representation: Representation
@@ -49,7 +49,7 @@ class WhiteBox:
 
 @dataclass(frozen=True)
 class Shadow:
-    """A bottom that the server trained itself, see `shadow`, in place of the client's."""
+    """A bottom that the server trained itself, see `shadow`, in place of the site's."""
 
     name: ClassVar[str] = "shadow"
     bottom: Bottom
@@ -92,9 +92,9 @@ def shadow(
     rng: np.random.Generator,
     optimizer: OptimizerConfig = SHADOW,
 ) -> Shadow:
-    """Train a bottom of the client's architecture on public samples, under the head it was sent.
+    """Train a bottom of the site's architecture on public samples, under the head it was sent.
 
-    The head does not move: what aligns the shadow with the client is that both serve it.
+    The head does not move: what aligns the shadow with the site is that both serve it.
     """
     bottom = spec.bottom(genome, torch_generator(rng))
     fit(bottom, head, public, config=replace(optimizer, train_head=False), rng=rng)

@@ -1,13 +1,13 @@
-"""What an attack may see: `Observation`, and nothing of a client besides.
+"""What an attack may see: `Observation`, and nothing of a site besides.
 
-Privacy: an attack never holds a client. Private samples are held by `attacks.audit` alone, to score
+Privacy: an attack never holds a site. Private samples are held by `attacks.audit` alone, to score
 (and given away in `LeakedPairs`, which says so).
 
 | symbol | name |
 |---|---|
 | z | representation, shape (d,); u is z clipped to norm 1 |
-| B_c, S_c | noised sum of u over the client's samples of class c |
-| n_c | number of the client's samples of class c |
+| B_c, S_c | noised sum of u over the site's samples of class c |
+| n_c | number of the site's samples of class c |
 | mu_c | mean of u over the known samples of class c |
 
 | a release gives | what there is to invert |
@@ -65,7 +65,7 @@ class Observation(Generic[K]):
     noise_multiplier: float | None  # None where there is no noise
     knowledge: K  # what the server knows besides
     public: Samples
-    head: Head | None = None  # that the client was sent; None where the attack does not need it
+    head: Head | None = None  # that the site was sent; None where the attack does not need it
     histogram: LabelCounts | None = None  # beside the release, where the method sends one
     basis: Float[Tensor, "d j"] | None = None
     """Orthonormal directions along which representations are read: see `along_head`."""
@@ -126,7 +126,7 @@ class Observation(Generic[K]):
         """
         if self.head is None or self.public.classes < 2:
             raise BadInput(
-                "expected the head that the client was sent, of two or more classes, got "
+                "expected the head that the site was sent, of two or more classes, got "
                 f"{'none' if self.head is None else 'one class'}; attack without it"
             )
         W = self.head.linear.weight.detach().cpu()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from baselines.common.averaging import check_arrays
 from baselines.common.spending import Mechanism, Spending, charged
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle
 from panas.data.samples import Samples
 from panas.privacy.noise import SystemNoise
@@ -66,7 +66,7 @@ def means_in(bundle: Bundle, classes: int, width: int) -> ClassMeans:
 
 
 def release_means(
-    client: Client, represent: Represent, spending: Spending, round: int, bound: float
+    site: Site, represent: Represent, spending: Spending, round: int, bound: float
 ) -> tuple[ClassMeans, str]:
     """A site's class means and the id of their charge, which comes before anything is read.
 
@@ -75,13 +75,13 @@ def release_means(
 
     Privacy: the plan's `release_event`; without a plan none, which the ledger says.
     """
-    plan, train = spending.plan, client.data.train
+    plan, train = spending.plan, site.data.train
     event = plan.release_event if plan else None
-    with charged(client, MECHANISM, event, round) as receipt:
+    with charged(site, MECHANISM, event, round) as receipt:
         z = represent(train)
         if plan is None:
             return exact_means(z, train), receipt.id
-        rows = checked_rows(Rows(z / bound, train.y, train.groups), train.classes, client.id)
+        rows = checked_rows(Rows(z / bound, train.y, train.groups), train.classes, site.id)
         s = class_sums.SENSITIVITY * plan.release_event.noise_multiplier
         noised = class_sums.run(rows, train.classes, s, SystemNoise())
     return means_of(noised["S"], noised["counts"], s, bound), receipt.id

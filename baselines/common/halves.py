@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dprbft.methods.rounds.plan import count_units
 from dprbft.site.data import key_of
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
@@ -23,19 +23,19 @@ class Halves(NamedTuple):
     architecture: Samples  # "search" in the ledger
 
 
-def planned_halves(client: Client, share: float = 0.5) -> tuple[int, int]:
+def planned_halves(site: Site, share: float = 0.5) -> tuple[int, int]:
     """Units of both parts to plan with, public numbers: the first part's are counted with noise,
     once, and the second has them in proportion to its share."""
-    if not client.budget.private:
-        parts = halves(client, share)
+    if not site.budget.private:
+        parts = halves(site, share)
         return max(1, parts.weights.units), max(1, parts.architecture.units)
-    if (known := client.declared_units) is not None:
+    if (known := site.declared_units) is not None:
         return max(1, round(known * (1 - share))), max(1, round(known * share))
-    first = count_units(client, halves(client, share).weights)
+    first = count_units(site, halves(site, share).weights)
     return first, max(1, round(first * share / (1 - share)))
 
 
-def halves(client: Client, share: float = 0.5) -> Halves:
+def halves(site: Site, share: float = 0.5) -> Halves:
     """Each unit is for the architecture by a chance of `share`, in (0, 1).
 
     BadInput, in a run of this machine, if a part is left without samples: among machines a refusal
@@ -44,12 +44,12 @@ def halves(client: Client, share: float = 0.5) -> Halves:
     Privacy: one unit more is one more in one part, and moves no other.
     """
     # A key of its own: the samples that the first split left here have hashes of one range only.
-    key = hashlib.blake2b(b"halves", key=key_of(client.place)).digest()
-    parts = hashed_split(client.data.train, search=share, validation=0.0, test=0.0, key=key)
-    found = Halves(client.data.train.take(parts.train), client.data.train.take(parts.search))
-    if not client.config.federation.remote and not all(len(part) for part in found):
+    key = hashlib.blake2b(b"halves", key=key_of(site.place)).digest()
+    parts = hashed_split(site.data.train, search=share, validation=0.0, test=0.0, key=key)
+    found = Halves(site.data.train.take(parts.train), site.data.train.take(parts.search))
+    if not site.config.federation.remote and not all(len(part) for part in found):
         raise BadInput(
             f"expected training samples for weights and for the architecture of "
-            f"{client.place.name}, got {len(client.data.train)} in all; use fewer clients"
+            f"{site.place.name}, got {len(site.data.train)} in all; use fewer clients"
         )
     return found

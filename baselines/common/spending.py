@@ -11,7 +11,7 @@ from typing import Any
 
 from dprbft.config.schema import rounds_of
 from dprbft.methods.rounds.plan import count_units, counting_event
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
 from panas.privacy.ledger.account import within
@@ -63,26 +63,26 @@ class Planned:
     samples: int | None = None  # privacy units, a public number; None: those that are trained on
 
 
-def begin(client: Client, planned: Planned) -> Spending:
+def begin(site: Site, planned: Planned) -> Spending:
     """The least noise that the budget allows; BudgetExhausted if none is enough.
 
     A plan that fails for the usual number of samples is refused before samples are counted, which
     is charged.
     """
-    if not client.budget.private:
+    if not site.budget.private:
         return Spending(subset=planned.subset)
     n = planned.samples
-    if n is None and (count := counting_event(client)) is not None:
-        _plan(client, planned, client.units, [count])
-    plan = _plan(client, planned, count_units(client) if n is None else n, [])
-    known = len(_protected(client, planned.subset))
+    if n is None and (count := counting_event(site)) is not None:
+        _plan(site, planned, site.units, [count])
+    plan = _plan(site, planned, count_units(site) if n is None else n, [])
+    known = len(_protected(site, planned.subset))
     return Spending(plan=plan, charges=known, before=known, subset=planned.subset)
 
 
-def _plan(client: Client, planned: Planned, samples: int, coming: list[Event]) -> Plan:
+def _plan(site: Site, planned: Planned, samples: int, coming: list[Event]) -> Plan:
     """The plan for so many samples, once events that are `coming` are charged, too."""
-    rounds = len(rounds_of(client.config, client.id)) if planned.rounds is None else planned.rounds
-    (budget, spent), *life = client.bounds(planned.subset)
+    rounds = len(rounds_of(site.config, site.id)) if planned.rounds is None else planned.rounds
+    (budget, spent), *life = site.bounds(planned.subset)
     plan = calibrate(
         budget,
         TrainingSchedule(
@@ -102,27 +102,27 @@ def _plan(client: Client, planned: Planned, samples: int, coming: list[Event]) -
     return plan
 
 
-def current(client: Client, spending: Spending) -> Spending:
+def current(site: Site, spending: Spending) -> Spending:
     """The same, with more noise where a process that died has charged; `skips` if none helps."""
-    plan, own = spending.plan, _protected(client, spending.subset)
+    plan, own = spending.plan, _protected(site, spending.subset)
     if plan is None or not plan.rounds + plan.releases or len(own) <= spending.charges:
         return spending
     done = own[spending.before :]
     try:
-        for budget, spent in client.bounds(spending.subset):
+        for budget, spent in site.bounds(spending.subset):
             plan = rescale_noise(plan, budget, done, _before(spent, done))
     except BudgetExhausted:
         return replace(spending, plan=replace(plan, rounds=0, releases=0))
     return replace(spending, plan=plan)
 
 
-def after_round(client: Client, spending: Spending, *, releases: int = 0) -> Spending:
+def after_round(site: Site, spending: Spending, *, releases: int = 0) -> Spending:
     """The same after a round of training, and so many releases, that are charged."""
     plan = spending.plan
     if plan is not None:
         rounds, left = max(0, plan.rounds - 1), max(0, plan.releases - releases)
         plan = replace(plan, rounds=rounds, releases=left)
-    return replace(spending, plan=plan, charges=len(_protected(client, spending.subset)))
+    return replace(spending, plan=plan, charges=len(_protected(site, spending.subset)))
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ class Mechanism:
     subset: str = "train"
 
 
-def charged(client: Client, mechanism: Mechanism, event: Event | None, round: int) -> Receipt:
+def charged(site: Site, mechanism: Mechanism, event: Event | None, round: int) -> Receipt:
     """Charge an event (None: without protection) to the site's ledger, before anything is read.
 
     Use it as `with charged(...) as receipt:` around what reads. BudgetExhausted if it does not fit;
     BadInput if the ledger protects groups, and the samples have none.
     """
-    check_unit(client.account.unit, client.data.train.groups)
-    return client.ledger.charge(
+    check_unit(site.account.unit, site.data.train.groups)
+    return site.ledger.charge(
         Charge(
             event=Unprotected() if event is None else event,
             phase=mechanism.phase,
@@ -155,11 +155,11 @@ def charged(client: Client, mechanism: Mechanism, event: Event | None, round: in
     )
 
 
-def _protected(client: Client, subset: str) -> list[Event]:
+def _protected(site: Site, subset: str) -> list[Event]:
     """What the run has charged on a subset at a finite price."""
     return [
         e.event
-        for e in client.account.entries
+        for e in site.account.entries
         if within(subset, e.charge.subset) and not isinstance(e.event, Unprotected)
     ]
 

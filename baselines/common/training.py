@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from baselines.common.orders import are_bounded
 from baselines.common.spending import Mechanism, Spending, charged, current
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.noise import SystemNoise
@@ -31,7 +31,7 @@ class LocalTraining:
 
 
 def train_locally(
-    client: Client, model: nn.Module, samples: Samples, spending: Spending, how: LocalTraining
+    site: Site, model: nn.Module, samples: Samples, spending: Spending, how: LocalTraining
 ) -> tuple[Spending, str | None]:
     """Train in place for a round; returns the plan that it kept, and the id of the charge.
 
@@ -41,7 +41,7 @@ def train_locally(
     Privacy: the weights cost the plan's `training_event`; all that is computed of them and of
     public samples is post-processing. What else reads the samples needs a charge of its own.
     """
-    spending = current(client, spending)
+    spending = current(site, spending)
     if spending.skips:
         return spending, None
     plan = spending.plan
@@ -49,14 +49,14 @@ def train_locally(
         "dp-sgd" if plan else "sgd", plan.clip if plan else None, subset=how.subset
     )
     before = {name: array.detach().cpu().clone() for name, array in model.state_dict().items()}
-    with charged(client, mechanism, plan.training_event if plan else None, how.round) as receipt:
-        model.to(client.device)
+    with charged(site, mechanism, plan.training_event if plan else None, how.round) as receipt:
+        model.to(site.device)
         if plan:
             train_model_private(
                 model, samples, plan=plan, config=how.optimizer, noise=SystemNoise(), loss=how.loss
             )
         elif len(samples):
-            rng = stream(client.config.seed, "client", client.id, "round", how.round, how.subset)
+            rng = stream(site.config.seed, "client", site.id, "round", how.round, how.subset)
             train_model(model, samples, config=how.optimizer, rng=rng, loss=how.loss, most=how.most)
     undo_divergence(model, before)
     return spending, receipt.id

@@ -1,6 +1,6 @@
 """Table IV of DPFNAS in form: what attacks reconstruct from a release, by privacy budget.
 
-One client of `PRIVATE` training samples trains a network by DP-SGD and releases once; the whole of
+One site of `PRIVATE` training samples trains a network by DP-SGD and releases once; the whole of
 training and release is calibrated to the epsilon. The attacker knows the weights and `PUBLIC`
 public samples (`attacks.reconstruction.suite`).
 
@@ -87,27 +87,27 @@ def source_of(dataset: str, root: str) -> Source:
 
 
 @dataclass(frozen=True)
-class Client:
+class Site:
     """What releases, and what that is charged as."""
 
     made_by: Representation
     event: ReleaseEvent
 
 
-def with_network(kind: str, epsilon: float, private: Samples) -> Client:
-    """A client that trains a network of its own."""
+def with_network(kind: str, epsilon: float, private: Samples) -> Site:
+    """A site that trains a network of its own."""
     plan = planned(kind, epsilon, len(private))
     event = event_of(kind_named(kind), plan.release_noise) if plan else Unprotected()
-    return Client(trained(kind, plan, private), event)
+    return Site(trained(kind, plan, private), event)
 
 
-def with_map(kind: str, epsilon: float, source: Source) -> Client:
-    """A client that trains nothing: its release has the whole epsilon."""
+def with_map(kind: str, epsilon: float, source: Source) -> Site:
+    """A site that trains nothing: its release has the whole epsilon."""
     event: ReleaseEvent = Unprotected()
     if not math.isinf(epsilon):
         m = release_multiplier(Budget(epsilon, DELTA), 1, 1.0)
         event = event_of(kind_named(kind), m)
-    return Client(fit_map(source.facts, source.public, WIDTH), event)
+    return Site(fit_map(source.facts, source.public, WIDTH), event)
 
 
 def planned(kind: str, epsilon: float, samples: int) -> Plan | None:
@@ -120,7 +120,7 @@ def planned(kind: str, epsilon: float, samples: int) -> Plan | None:
 
 
 def trained(kind: str, plan: Plan | None, private: Samples) -> Bottom:
-    """The client's bottom after its training."""
+    """The site's bottom after its training."""
     spec = NetworkSpec(
         shape=private.shape, classes=private.classes, width=WIDTH, unit=kind_named(kind).UNIT
     )
@@ -140,13 +140,13 @@ def trained(kind: str, plan: Plan | None, private: Samples) -> Bottom:
     return bottom
 
 
-def released(kind: str, client: Client, samples: Samples) -> Release:
-    """The client's message, charged to a ledger of its own."""
+def released(kind: str, site: Site, samples: Samples) -> Release:
+    """The site's message, charged to a ledger of its own."""
     classes = samples.classes
-    request = ReleaseRequest(kind=kind, event=client.event, client=0, round=1, classes=classes)
+    request = ReleaseRequest(kind=kind, event=site.event, site=0, round=1, classes=classes)
 
     def rows() -> tuple[Tensor, Tensor]:
-        return rows_of(client.made_by, samples), samples.y
+        return rows_of(site.made_by, samples), samples.y
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
@@ -169,16 +169,16 @@ def cell(root: str, task: tuple[str, str, str, float | str]) -> dict[str, Any]:
     source = source_of(dataset, root)
     private, public = source.private, source.public
     if maker == "map":
-        client = with_map(kind, epsilon, source)
+        site = with_map(kind, epsilon, source)
     else:
-        client = with_network(kind, epsilon, private)
-    message = released(kind, client, public if kind_named(kind).READS == "public" else private)
+        site = with_network(kind, epsilon, private)
+    message = released(kind, site, public if kind_named(kind).READS == "public" else private)
     seen = Observation(
         site="client-000",
         kind=kind,
         arrays=message.arrays,
         noise_multiplier=message.noise_multiplier,
-        knowledge=WhiteBox(client.made_by),
+        knowledge=WhiteBox(site.made_by),
         public=public,
     )
     rng = stream(0, "attacks", dataset, kind, str(epsilon))

@@ -74,7 +74,7 @@ def measured(given: argparse.Namespace, task: Task) -> dict[str, Any]:
         places = places_of(run)
         accounts = [Ledger(ledger_file(p.folder), p.run).account() for p in places]
         records = read_rounds(server_folder(run))
-    about = [client["setting"]["about"] for client in summary["clients"]]
+    about = [site["setting"]["about"] for site in summary["clients"]]
     searching = dp_fnas.search_rounds(config)
     limits = [row.get("epsilon", 0.0) for a in about for row in _limits(a["theorem_3_1"])]
     kinds = about[0]["genotype"]

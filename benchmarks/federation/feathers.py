@@ -32,7 +32,7 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.paths import places_of, state_file
 from dprbft.site.results.report import SiteReport
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from dprbft.updates import Bundle
 from panas.plots.hyperparameters import ChosenSetting, chosen_settings
 from panas.runtime.seeds import stream
@@ -165,13 +165,13 @@ def measured(run: Path) -> dict[str, Any]:
     """How the network of a run does on all sites' test samples."""
     logits, labels, spent = [], [], []
     for place in places_of(run):
-        client = open_client(place)
-        memory = Bundle.read(state_file(client.home))
-        logits.append(feathers.predictor(client, memory)(client.data.test))
-        labels.append(client.data.test.y)
-        spent.append(client.account.spent())
+        site = open_site(place)
+        memory = Bundle.read(state_file(site.home))
+        logits.append(feathers.predictor(site, memory)(site.data.test))
+        labels.append(site.data.test.y)
+        spent.append(site.account.spent())
     truth = torch.cat(labels)
-    found, about = measure(torch.cat(logits), truth), SiteReport.read(client.home).setting["about"]
+    found, about = measure(torch.cat(logits), truth), SiteReport.read(site.home).setting["about"]
     share = float((truth == FRAUD).double().mean())
     return {
         "f1": found.f1[FRAUD],

@@ -2,8 +2,8 @@
 
     python -m benchmarks.heads [--dataset digits|fashion-mnist --data-root DIR] [--seeds 5] [--json]
 
-For each seed, four clients (Dirichlet 0.5) get one bottom each, of a fixed genome: warm-started on
-the public part against the simplex head, then trained on the client's own samples against the
+For each seed, four sites (Dirichlet 0.5) get one bottom each, of a fixed genome: warm-started on
+the public part against the simplex head, then trained on the site's own samples against the
 same head, as a run does but without DP noise. Every row of the table then uses the same bottoms, so
 that rows differ by the release alone. One release spends the whole epsilon (delta 1e-5); the server
 makes a head of all clients' releases, and the score is its accuracy on all test splits, pooled.
@@ -13,7 +13,7 @@ makes a head of all clients' releases, and the score is its accuracy on all test
 | moments, class_sums | the server's, from that release |
 | public_rows | the server's, from everyone's rows of the public samples: no epsilon to vary |
 | ... alone | the same releases, where the server knows no simplex head to start from |
-| local | each client's own, from its own exact moments, which never leave it |
+| local | each site's own, from its own exact moments, which never leave it |
 | etf | the simplex head that everybody starts from |
 
 "noiseless" is the same row with exact numbers. Fashion-MNIST is shrunk to 14 x 14 by averaging, and
@@ -71,7 +71,7 @@ LIMITS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trained:
-    """A client with its bottom: representations of its splits and of the public samples."""
+    """A site with its bottom: representations of its splits and of the public samples."""
 
     train: tuple[torch.Tensor, torch.Tensor]
     test: tuple[torch.Tensor, torch.Tensor]
@@ -87,7 +87,7 @@ def shrink(samples: Samples) -> Samples:
 
 
 def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
-    """The trained clients of a seed, and the head that they were trained against."""
+    """The trained sites of a seed, and the head that they were trained against."""
     federation, seed = load_federation(config), config.seed
     public = shrink(federation.public)
     warm = config.training.warm
@@ -97,18 +97,18 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
         warm, epochs=ROUNDS * config.training.optimizer.epochs, train_head=spec.head_moves
     )
     found = []
-    for client in federation.clients:
-        rng = stream(seed, "client", client.id, "benchmark")
+    for site in federation.clients:
+        rng = stream(seed, "client", site.id, "benchmark")
         start = WarmStart(
-            genome=Genome.parse(GENOMES[client.id % len(GENOMES)]),
+            genome=Genome.parse(GENOMES[site.id % len(GENOMES)]),
             spec=spec,
             optimizer=warm,
             device=torch.device("cpu"),
         )
-        bottom, head = warm_started(start, public, seed=seed, client=client.id)
-        train = shrink(client.train)
+        bottom, head = warm_started(start, public, seed=seed, site=site.id)
+        train = shrink(site.train)
         fit(bottom, head, train, config=longer, rng=rng)
-        parts = (train, shrink(client.test), public)
+        parts = (train, shrink(site.test), public)
         found.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
     return found, to_broadcast(head, 0)
 
@@ -138,12 +138,12 @@ def send(kind: str, clients: Sequence[Trained], event: ReleaseEvent, start: Broa
     classes, width = start.weight.shape
     sent = []
     with tempfile.TemporaryDirectory() as folder:
-        for id, client in enumerate(clients):
+        for id, site in enumerate(clients):
             budget = Budget(1.001 * max(EPSILONS), DELTA)
             ledger = Ledger(Path(folder) / f"{id}.jsonl")
             ledger.open_account(budget, allow_unprotected=True, replicated=False)
-            rows = client.public if kind_named(kind).READS == "public" else client.train
-            request = ReleaseRequest(kind=kind, event=event, client=id, round=1, classes=classes)
+            rows = site.public if kind_named(kind).READS == "public" else site.train
+            request = ReleaseRequest(kind=kind, event=event, site=id, round=1, classes=classes)
             released = release(request, always(rows), ledger=ledger, noise=SystemNoise())
             content = Release.of(released).to_bytes()
             sent.append(Release.from_bytes(content, width=width, classes=classes))
@@ -157,10 +157,10 @@ def answer(releases: list[Release], start: Broadcast) -> Broadcast:
 
 
 def score(clients: Sequence[Trained], heads: Sequence[Broadcast]) -> float:
-    """Accuracy on all clients' test samples, each client with its head."""
+    """Accuracy on all clients' test samples, each site with its head."""
     right = total = 0
-    for client, head in zip(clients, heads, strict=True):
-        z, y = client.test
+    for site, head in zip(clients, heads, strict=True):
+        z, y = site.test
         right += int((to_head(head)(z).argmax(1) == y).sum())
         total += len(y)
     return right / total

@@ -103,12 +103,12 @@ def together(wanted: Rehearsal) -> tuple[Rehearsed, list[dict[str, float]]]:
 
     with tempfile.TemporaryDirectory() as folder, patch.object(SimulatedSite, "__call__", counted):
         begin = time.process_time()
-        for client in range(max(SITES)):
-            log = Path(folder) / f"{client}.jsonl"
+        for site in range(max(SITES)):
+            log = Path(folder) / f"{site}.jsonl"
             found = rehearsed(replace(wanted), Path(folder), log, 1)
-            if client + 1 in SITES:
+            if site + 1 in SITES:
                 seconds = time.process_time() - begin
-                costs.append({"sites": client + 1, "trainings": trainings[0], "seconds": seconds})
+                costs.append({"sites": site + 1, "trainings": trainings[0], "seconds": seconds})
     return found, costs
 
 

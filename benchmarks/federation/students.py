@@ -88,19 +88,19 @@ def together(
 ) -> tuple[EvolutionResult, list[dict[str, float]]]:
     """The search of all sites, one after the other; its cost so far at each of `SITES`."""
     passes, begin, costs = 0, time.perf_counter(), list[dict[str, float]]()
-    for client, mix in enumerate(mixes):
-        found = search(space, replace(alike, client=client))
+    for site, mix in enumerate(mixes):
+        found = search(space, replace(alike, site=site))
         passes += found.passes
-        chosen_for(found, in_mix(alike, mix, client))
-        if client + 1 in SITES:
+        chosen_for(found, in_mix(alike, mix, site))
+        if site + 1 in SITES:
             seconds = time.perf_counter() - begin
-            costs.append({"sites": client + 1, "passes": passes, "seconds": seconds})
+            costs.append({"sites": site + 1, "passes": passes, "seconds": seconds})
     return found, costs
 
 
-def in_mix(fitness: AgreementFitness, mix: torch.Tensor, client: int) -> AgreementFitness:
+def in_mix(fitness: AgreementFitness, mix: torch.Tensor, site: int) -> AgreementFitness:
     """The fitness of a site by itself."""
-    return replace(fitness, histogram=(SETTING.n * mix).float(), client=client)
+    return replace(fitness, histogram=(SETTING.n * mix).float(), site=site)
 
 
 def site_of(
@@ -111,7 +111,7 @@ def site_of(
     found: EvolutionResult,
 ) -> dict[str, Any]:
     """What a site's student is, and what it is compared with."""
-    own = replace(alike, histogram=f.world.sites[at].histogram, client=at)
+    own = replace(alike, histogram=f.world.sites[at].histogram, site=at)
     judge = f.judge(alike, f.world.sites[at].mix)
     pick = chosen_for(found, own).best
     chance = of_size(space, cost(pick, f.spec).macs, stream(f.seed, "chance", at), f)

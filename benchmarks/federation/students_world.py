@@ -93,7 +93,7 @@ class Federation:
             spec=self.spec,
             optimizer=long_enough(SHORT, len(taught), SHORT_STEPS),
             seed=self.seed,
-            client=0,
+            site=0,
             cache=cache,
         )
 

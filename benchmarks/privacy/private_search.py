@@ -2,9 +2,9 @@
 
     python -m benchmarks.private_search [--dataset digits --data-root DIR] [--seeds 5] [--json]
 
-Every mode sees the same clients, public samples and budget. `unaccounted` holds a search split back
+Every mode sees the same sites, public samples and budget. `unaccounted` holds a search split back
 from training; that is part of its price. "search epsilon" is what the ledger holds for the search
-and tuning, the largest of all clients: for `public-proxy` out of the same budget as training.
+and tuning, the largest of all sites: for `public-proxy` out of the same budget as training.
 "first" is data-free, of one genome: no search at all.
 """
 
@@ -47,7 +47,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def one(mode: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, Any]:
-    """Search, tune and train one mode at one seed; returns what it came to over its clients."""
+    """Search, tune and train one mode at one seed; returns what it came to over its sites."""
     began = time.perf_counter()
     config = build_config(base, MODES[mode], {"seed": seed})
     with finished(config, workers) as (run, summary):

@@ -1,4 +1,4 @@
-"""The paper's search for one client: what it takes plain, and what it takes here.
+"""The paper's search for one site: what it takes plain, and what it takes here.
 
     python -m benchmarks.paper_search --data-root DIR --out DIR [--search plain|ours] [--epochs 5]
 

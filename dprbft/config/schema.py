@@ -1,6 +1,6 @@
 """The configuration of a run: its sections, and what they must not contradict each other in.
 
-Presets differ in what they promise. `sound` (the default) covers everything that leaves a client;
+Presets differ in what they promise. `sound` (the default) covers everything that leaves a site;
 `demo` is the same at a size for a first look; `paper` does what the DPFNAS publication says, and
 its ledger says what that costs.
 """
@@ -42,19 +42,19 @@ class RunConfig(Section):
                 raise ValueError(broken)
         return self
 
-    def budget(self, client: int) -> Budget:
-        """A client's budget for the run."""
+    def budget(self, site: int) -> Budget:
+        """A site's budget for the run."""
         p = self.privacy
-        return Budget(p.epsilons[client] if p.epsilons else p.epsilon, p.delta)
+        return Budget(p.epsilons[site] if p.epsilons else p.epsilon, p.delta)
 
     @property
     def largest_epsilon(self) -> float:
-        """That of the client who may spend most."""
+        """That of the site who may spend most."""
         return max(self.privacy.epsilons or (self.privacy.epsilon,))
 
     @property
     def some_private(self) -> bool:
-        """Whether any client has a finite budget."""
+        """Whether any site has a finite budget."""
         return any(map(math.isfinite, self.privacy.epsilons or (self.privacy.epsilon,)))
 
     @property
@@ -119,7 +119,7 @@ class RunConfig(Section):
 
 
 def participants(config: RunConfig) -> list[list[int]]:
-    """The clients of each round, in order: public facts, drawn from the run's seed."""
+    """The sites of each round, in order: public facts, drawn from the run's seed."""
     f = config.federation
     return [list(c) for c in _drawn(config.seed, f.clients, f.participation, f.planned_rounds)]
 
@@ -131,11 +131,11 @@ def _drawn(seed: int, clients: int, share: float, rounds: int) -> tuple[tuple[in
     return tuple(tuple(sorted(int(i) for i in drawn)) for drawn in draws)
 
 
-def rounds_of(config: RunConfig, client: int) -> list[int]:
-    """The rounds, from 1, in which a client takes part."""
+def rounds_of(config: RunConfig, site: int) -> list[int]:
+    """The rounds, from 1, in which a site takes part."""
     f = config.federation
     drawn = _drawn(config.seed, f.clients, f.participation, f.planned_rounds)
-    return [r for r, c in enumerate(drawn, start=1) if client in c]
+    return [r for r, c in enumerate(drawn, start=1) if site in c]
 
 
 def _protected(config: RunConfig) -> str | None:
@@ -164,7 +164,7 @@ def _a_budget_each(config: RunConfig) -> str | None:
     given, clients = len(config.privacy.epsilons), config.federation.clients
     if given in (0, clients):
         return None
-    return f"{clients} privacy.epsilons, one a client, got {given}; give as many"
+    return f"{clients} privacy.epsilons, one a site, got {given}; give as many"
 
 
 def _as_many_clients(config: RunConfig) -> str | None:

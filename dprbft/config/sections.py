@@ -50,12 +50,12 @@ def _one_of(name: str, choices: Sequence[str]) -> str:
 
 
 class Data(Section):
-    """Where the samples come from and how a client divides its own."""
+    """Where the samples come from and how a site divides its own."""
 
     source: Annotated[DataSettings, Flat(only=SOURCE)] = DataSettings()
-    search_fraction: Share = 0.2  # share of a client's samples; used by privacy.search=unaccounted
-    validation_fraction: Share = 0.15  # share of a client's samples
-    test_fraction: Share = 0.2  # share of a client's samples
+    search_fraction: Share = 0.2  # share of a site's samples; used by privacy.search=unaccounted
+    validation_fraction: Share = 0.15  # share of a site's samples
+    test_fraction: Share = 0.2  # share of a site's samples
 
 
 class Network(Section):
@@ -124,18 +124,18 @@ class FederationSettings(Section):
     method: str = "dprbft"  # of dprbft.methods, or a module of baselines
     clients: Count = 4  # of a simulation; else as many as there are sites
     sites: tuple[str, ...] = ()  # directories of sites, instead of a simulation's
-    client_data: tuple[str, ...] = ()  # a data set a client, instead of one shared out
+    client_data: tuple[str, ...] = ()  # a data set a site, instead of one shared out
     remote: tuple[Name, ...] = ()  # names of sites elsewhere, which nodes answer for
     facts: str | None = None  # file of what such sites declare; None: public data say it
     classes: tuple[str, ...] = ()  # names of the federation's classes; (): the public data's
     partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"  # how one set is shared out
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
     classes_per_client: Count = 2  # of the partition "classes"
-    min_samples: Count = 10  # a client has at least so many samples
+    min_samples: Count = 10  # a site has at least so many samples
     rounds: Count = 3  # number of rounds; method joined has one
-    participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of clients in a round
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of sites in a round
     warm_start: Literal["none", "public"] = "public"  # public: bottoms start from public samples
-    head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
+    head: Literal["shared", "local", "blend"] = "blend"  # which head a site keeps
     head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
     compression: Compression = "none"  # of releases, on the wire
     train_head: bool = False  # whether the simplex head moves during local training
@@ -180,8 +180,8 @@ class Privacy(Section):
     """Budget and what it is spent on."""
 
     epsilon: Epsilon = 8.0  # inf: train without DP
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
-    epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every site
+    epsilons: tuple[Epsilon, ...] = ()  # one a site, instead of `epsilon`
     search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
     release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
     # of epsilon, sizes release noise; None: .3, or what public facts say (joined)
@@ -224,6 +224,6 @@ class Privacy(Section):
 class Audit(Section):
     """The attacks after training."""
 
-    samples: Count = 500  # at most so many of a client's samples are attacked
+    samples: Count = 500  # at most so many of a site's samples are attacked
     decoder_epochs: Count = 30  # passes of what attacks train: decoders and shadow networks
     threats: tuple[Literal["shadow", "leaked pairs"], ...] = ("shadow", "leaked pairs")  # besides

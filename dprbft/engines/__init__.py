@@ -1,1 +1,1 @@
-"""What carries messages between clients and server."""
+"""What carries messages between sites and server."""

@@ -17,7 +17,7 @@ from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.state import State
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.release.estimate import Moments
 
 
@@ -50,15 +50,13 @@ class SummedMethod(Method, Protocol):
 class RoundMethod(Method, Protocol):
     """A method of rounds, in each of which a site's network trains."""
 
-    def client_round(
-        self, client: Client, state: State, broadcast: Broadcast, round: int
+    def site_round(
+        self, site: Site, state: State, broadcast: Broadcast, round: int
     ) -> tuple[State, Release | None]:
         """A participant's round: train, then release or not. Charges come before touches."""
         ...
 
-    def client_finish(
-        self, client: Client, state: State, broadcast: Broadcast, round: int
-    ) -> State:
+    def site_finish(self, site: Site, state: State, broadcast: Broadcast, round: int) -> State:
         """What a participant makes of the answer."""
         ...
 

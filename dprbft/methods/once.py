@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dprbft.config.schema import rounds_of
 from dprbft.paths import sent_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
 
@@ -38,7 +38,7 @@ class Answered:
 
 
 def sent_before(
-    client: Client,
+    site: Site,
     answered: Answered,
     asked: Asked,
     sent_at: Callable[[Path, int], Path] = sent_file,
@@ -54,20 +54,20 @@ def sent_before(
                 f"expected the message that round {asked.round} was answered to, got another; a "
                 "run that has begun cannot begin anew: give another directory"
             )
-        path = sent_at(client.home, asked.round)
+        path = sent_at(site.home, asked.round)
         return read_bytes(path) if path.exists() else b""
     if answered.round > asked.round:
         raise BadInput(
             f"expected a round after {answered.round}, got round {asked.round}; start a new run"
         )
-    check_round(client, asked.round)
+    check_round(site, asked.round)
     return None
 
 
-def check_round(client: Client, round: int) -> None:
+def check_round(site: Site, round: int) -> None:
     """Refuse a round in which the site takes no part."""
-    if round not in rounds_of(client.config, client.id):
+    if round not in rounds_of(site.config, site.id):
         raise BadInput(
-            f"expected a round of 1 to {client.config.federation.planned_rounds} in which site "
-            f"{client.id} takes part, got {round}; start a new run"
+            f"expected a round of 1 to {site.config.federation.planned_rounds} in which site "
+            f"{site.id} takes part, got {round}; start a new run"
         )

@@ -24,7 +24,7 @@ from dprbft.secure_sum.signing import signing_of, summed_of
 from dprbft.site.data import watching_rows
 from dprbft.site.joining import check_allowed, join, leave
 from dprbft.site.results.seen import remembering
-from dprbft.site.site import Client, config_of, open_client, same_ledger
+from dprbft.site.site import Site, config_of, open_site, same_ledger
 from panas.runtime.errors import BadInput, BudgetExhausted, trail
 from panas.runtime.store import read_bytes, write_json
 
@@ -37,7 +37,7 @@ class Machine:
     workers: int = 1
 
 
-VERBS: Mapping[str, Mapping[Verb, Callable[[Client, bytes], bytes]]] = {
+VERBS: Mapping[str, Mapping[Verb, Callable[[Site, bytes], bytes]]] = {
     "joined": joined.VERBS,
     "rounds": rounds.VERBS,
     "updates": updates.VERBS,
@@ -109,15 +109,15 @@ def _work_of(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> 
     if verb in (Verb.HELLO, Verb.LEAVE):
         return lambda: _greeted(place, verb, content)
     check_allowed(place)
-    client = _with_keys(remembering(open_client(place, machine.device, machine.workers)))
-    method = client.config.federation.method
-    verbs = VERBS[client.config.federation.family.name]
+    site = _with_keys(remembering(open_site(place, machine.device, machine.workers)))
+    method = site.config.federation.method
+    verbs = VERBS[site.config.federation.family.name]
     if verb not in verbs:
         raise BadInput(f"expected what a site of method {method} does, got {verb}")
 
     def work() -> bytes:
-        with same_ledger(client):
-            return verbs[verb](client, content)
+        with same_ledger(site):
+            return verbs[verb](site, content)
 
     return work
 
@@ -127,11 +127,11 @@ def _greeted(place: SitePlace, verb: Verb, content: bytes) -> bytes:
     return b""
 
 
-def _with_keys(client: Client) -> Client:
+def _with_keys(site: Site) -> Site:
     """The site and its node key, where a run among machines sums in secret."""
-    names = client.config.federation.remote
-    if not names or not client.config.privacy.secure_sum:
-        return client
-    summed = summed_of(Hello.from_bytes(read_bytes(hello_file(client.home))))
-    place = client.place
-    return replace(client, signing=signing_of(place.folder, names, client.id, place.run, summed))
+    names = site.config.federation.remote
+    if not names or not site.config.privacy.secure_sum:
+        return site
+    summed = summed_of(Hello.from_bytes(read_bytes(hello_file(site.home))))
+    place = site.place
+    return replace(site, signing=signing_of(place.folder, names, site.id, place.run, summed))

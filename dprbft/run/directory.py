@@ -130,11 +130,11 @@ def hold(run: Path) -> AbstractContextManager[None]:
 
 
 def chosen(config: RunConfig, clients: Sequence[int] | None) -> list[int]:
-    """The clients that were asked for; all, if None."""
+    """The sites that were asked for; all, if None."""
     everyone = range(config.federation.clients)
     for i in clients or ():
         if i not in everyone:
-            raise BadInput(f"expected a client of 0 to {len(everyone) - 1}, got {i}")
+            raise BadInput(f"expected a site of 0 to {len(everyone) - 1}, got {i}")
     return list(everyone if clients is None else clients)
 
 

@@ -21,7 +21,7 @@ from dprbft.run.exchange import exchange, server_files
 from dprbft.run.progress.logs import Progress, watch_logs
 from dprbft.run.sites.known import Step
 from dprbft.site.search import search_price
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
 from panas.search_modes.mode import SearchPrice
@@ -106,9 +106,9 @@ def exchange_stage(run: OpenRun) -> None:
 def search_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Search the architecture of the clients that have none yet (all, by default).
+    """Search the architecture of the sites that have none yet (all, by default).
 
-    `progress` hears of every generation of every client. Returns the clients that have one now.
+    `progress` hears of every generation of every site. Returns the sites that have one now.
     """
     return _own_stage(run, "search", clients, progress)
 
@@ -116,9 +116,9 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the clients that have none yet (all, by default).
+    """Tune the DP-SGD settings of the sites that have none yet (all, by default).
 
-    `progress` hears of every trial of every client. Returns the clients that have some now.
+    `progress` hears of every trial of every site. Returns the sites that have some now.
     """
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):
@@ -127,7 +127,7 @@ def tune_stage(
 
 
 def train_stage(run: OpenRun) -> None:
-    """Train the federation of those clients that search and tuning have left their records."""
+    """Train the federation of those sites that search and tuning have left their records."""
     exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
     exported = set[int]()
@@ -168,27 +168,27 @@ def _tuned(run: OpenRun, sites: Sequence[int]) -> frozenset[int]:
 
 
 def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, SearchPrice]:
-    """What the searches still to come will have cost, by client.
+    """What the searches still to come will have cost, by site.
 
     The ledger will show the same epsilon for the search once it, and tuning, are through.
     """
     places = run.view.places
     todo = [i for i in chosen(run.config, clients) if not run.sites.done("search", i)]
-    return {i: search_price(open_client(places[i])) for i in todo if places[i].there}
+    return {i: search_price(open_site(places[i])) for i in todo if places[i].there}
 
 
 def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, JoiningPrice]:
-    """What joining and a residual will have cost, by client; without those that cannot pay."""
+    """What joining and a residual will have cost, by site; without those that cannot pay."""
     places, found = run.view.places, dict[int, JoiningPrice]()
     for i in chosen(run.config, clients):
         with suppress(BudgetExhausted):
             if places[i].there:
-                found[i] = joining_price(open_client(places[i]))
+                found[i] = joining_price(open_site(places[i]))
     return found
 
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:
-    """How many events each stage tells for so many clients, for a progress bar."""
+    """How many events each stage tells for so many sites, for a progress bar."""
     everyone = config.federation.clients
     rounds = sum(len(c) + 1 for c in participants(config))
     counts = {"join": 0, "search": clients, "tune": clients, "train": everyone}

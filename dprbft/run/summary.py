@@ -71,7 +71,7 @@ def exact_pooling(view: RunView, places: Sequence[SitePlace]) -> dict[str, float
 def _measured(view: RunView, phi: FeatureMap, places: Sequence[SitePlace]) -> dict[str, float]:
     moments, tests = [], []
     for place in places:  # of each site only what follows stays in memory
-        site = view.client(place.index)
+        site = view.site(place.index)
         moments.append(moments_of(site.train, phi))
         prior = log_prior(site.train.histogram().float())
         tests.append((phi(site.test.inputs()), site.test.y, prior))
@@ -130,7 +130,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         # Of method joined: "stays" where networks train without noise, and must not leave.
         "network": without_unread(config.model_dump())["privacy"].get("network"),
-        "view": "simulator: accuracies are measured on test splits that no client would share",
+        "view": "simulator: accuracies are measured on test splits that no site would share",
         "finished": done,
         "rounds": len(rounds),
         "public_samples": len(view.public),
@@ -203,10 +203,10 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     }
 
 
-def _accuracies_of(client: Mapping[str, Any]) -> Accuracies:
+def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
     """What the picture shows of a site."""
-    steps = Ladder.from_json(client["ladder"])
-    rivals = client["baselines"]["rivals"] if client["baselines"] else []
+    steps = Ladder.from_json(site["ladder"])
+    rivals = site["baselines"]["rivals"] if site["baselines"] else []
     public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
     return Accuracies(
         majority=steps.majority,
@@ -215,7 +215,7 @@ def _accuracies_of(client: Mapping[str, Any]) -> Accuracies:
         public=steps.public,
         alone=steps.alone,
         joined=steps.joined,
-        pooled=client["accuracy"]["pooled"],
+        pooled=site["accuracy"]["pooled"],
     )
 
 

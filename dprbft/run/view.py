@@ -61,7 +61,7 @@ class RunView:
         """The common feature map, where the method has one."""
         return read_map(map_file(self.run)) if map_file(self.run).exists() else None
 
-    def client(self, index: int) -> SiteData:
+    def site(self, index: int) -> SiteData:
         """A site's samples."""
         place, config = self.places[index], self.config.model_dump_json()
         return data_of(place, config, facts_text(self.facts), changed(place))

@@ -87,10 +87,10 @@ class ServerFiles:
                 f"expected a release with compression {self.compression}, got one with "
                 f"{release.compression}"
             )
-        if (release.client, release.round) != (site, round):
+        if (release.site, release.round) != (site, round):
             raise BadInput(
                 f"expected a release of site {site} in round {round}, got one of site "
-                f"{release.client} in round {release.round}"
+                f"{release.site} in round {release.round}"
             )
         write_bytes(self._release(round, site), content)
 

@@ -150,13 +150,13 @@ class Server:
         digests, size = dict[int, str](), 0
         for release in self.files.releases(round, sites):
             content = release.to_bytes()
-            digests[release.client] = hashlib.sha256(content).hexdigest()
+            digests[release.site] = hashlib.sha256(content).hexdigest()
             size += len(content)
         return digests, size
 
 
 def _down_bytes(config: RunConfig, round: int, size: int) -> int:
-    """Bytes that the server, if there is one, sent to all clients.
+    """Bytes that the server, if there is one, sent to all sites.
 
     The simplex head is known to all; a random one is sent once before round 1. An answer is sent
     where something was released.

@@ -27,12 +27,12 @@ NAME = "client-{:03d}"
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients of a simulated federation, and the public samples that everyone may see."""
+    """All sites of a simulated federation, and the public samples that everyone may see."""
 
     clients: tuple[SiteData, ...]
     public: Samples
     facts: Facts
-    shares: tuple[Samples, ...]  # what each client has in all
+    shares: tuple[Samples, ...]  # what each site has in all
     keys: tuple[bytes, ...]  # of their splits
 
     @property
@@ -80,9 +80,9 @@ def _load(text: str) -> Federation:
 
 
 def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[Samples, ...]:
-    """What each client has; a privacy unit is at one of them, unless the client column says else.
+    """What each site has; a privacy unit is at one of them, unless the site column says else.
 
-    Where it does, a warning says so: every client's budget holds by itself.
+    Where it does, a warning says so: every site's budget holds by itself.
     """
     pool = source.private
     if pool.groups is None or source.clients is not None:
@@ -92,7 +92,7 @@ def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[S
     shares = tuple(pool.take(part) for part in parts)
     if pool.groups is not None and sum(share.units for share in shares) > pool.units:
         warnings.warn(
-            "some groups have samples at more than one client: epsilon holds for each client by "
+            "some groups have samples at more than one site: epsilon holds for each site by "
             "itself, and of such a group the epsilons add up",
             stacklevel=2,
         )
@@ -100,7 +100,7 @@ def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[S
 
 
 def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePlace, ...]:
-    """Write a directory for each client; its lifetime budget is that of this one run."""
+    """Write a directory for each site; its lifetime budget is that of this one run."""
     unprotected = config.privacy.allow_unprotected
     places = []
     for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):

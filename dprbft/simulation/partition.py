@@ -1,11 +1,11 @@
-"""How a data set is spread over clients: iid, Dirichlet, class subsets, or natural groups.
+"""How a data set is spread over sites: iid, Dirichlet, class subsets, or natural groups.
 
 | symbol | name |
 |---|---|
 | K | `clients` |
 | alpha | `alpha`, concentration of the Dirichlet distribution: large ~ iid, small ~ few classes |
 
-Sources: Dirichlet label skew: Hsu, Qi and Brown 2019 (per class over clients, as in FedGH's and
+Sources: Dirichlet label skew: Hsu, Qi and Brown 2019 (per class over sites, as in FedGH's and
 PerFedRLNAS's comparisons); class subsets with shares from U(0.4, 0.6): FedGH, section 5.1.
 """
 
@@ -21,22 +21,22 @@ from panas.runtime.errors import BadInput
 Kind = Literal["iid", "dirichlet", "classes", "natural"]
 
 REDRAWS = 1000
-"""How often a Dirichlet draw that starves a client is repeated before samples are moved."""
+"""How often a Dirichlet draw that starves a site is repeated before samples are moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
     """How the samples are shared out.
 
-    Kinds: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each client owns
-    some; a class that nobody owns is left out), "natural" (a client a group, in sorted order).
+    Kinds: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each site owns
+    some; a class that nobody owns is left out), "natural" (a site a group, in sorted order).
     """
 
     kind: str
     clients: int  # K, 1 to n
     alpha: float = 0.5  # above 0; "dirichlet" only
-    classes_per_client: int = 2  # that a client owns, 1 to C; "classes" only
-    minimum: int = 10  # fewest samples of a client, at least 1; "dirichlet" only
+    classes_per_client: int = 2  # that a site owns, 1 to C; "classes" only
+    minimum: int = 10  # fewest samples of a site, at least 1; "dirichlet" only
 
 
 def partition(
@@ -45,15 +45,15 @@ def partition(
     rng: np.random.Generator,
     groups: Shaped[np.ndarray, "g"] | None = None,
 ) -> list[Int64[np.ndarray, "_"]]:
-    """Give each client its samples: K disjoint, sorted, non-empty index arrays.
+    """Give each site its samples: K disjoint, sorted, non-empty index arrays.
 
     `groups` are those of the samples, for "natural" alone.
     """
     labels, clients = np.asarray(y), how.clients
     if clients < 1 or clients > len(labels):
         raise BadInput(
-            f"expected 1 to {len(labels)} clients for {len(labels)} samples, got {clients}; "
-            "use fewer clients or more samples"
+            f"expected 1 to {len(labels)} sites for {len(labels)} samples, got {clients}; "
+            "use fewer sites or more samples"
         )
     match how.kind:
         case "iid":
@@ -67,11 +67,11 @@ def partition(
         case _:
             known = ", ".join(get_args(Kind))
             raise BadInput(f"expected a partition of kind {known}, got {how.kind!r}")
-    for client, part in enumerate(parts):
+    for site, part in enumerate(parts):
         if not len(part):
             raise BadInput(
-                f"expected samples for each of the {clients} clients, got none for client "
-                f"{client}; use fewer clients or more samples"
+                f"expected samples for each of the {clients} sites, got none for site "
+                f"{site}; use fewer sites or more samples"
             )
     return [np.sort(part).astype(np.int64) for part in parts]
 
@@ -82,10 +82,10 @@ def partition_whole(
     how: Partition,
     rng: np.random.Generator,
 ) -> list[Int64[np.ndarray, "_"]]:
-    """`partition` of privacy units, say patients: all samples of one go to the same client.
+    """`partition` of privacy units, say patients: all samples of one go to the same site.
 
     A unit counts as one sample, of the class of its first. Privacy: what is promised for a unit
-    holds at one client, so that one who had samples at two would lose twice as much.
+    holds at one site, so that one who had samples at two would lose twice as much.
     """
     _, first, unit = np.unique(units, return_index=True, return_inverse=True)
     parts = partition(np.asarray(y)[first], how, rng)
@@ -95,13 +95,13 @@ def partition_whole(
 def _dirichlet(
     y: np.ndarray, clients: int, rng: np.random.Generator, alpha: float, minimum: int
 ) -> list[np.ndarray]:
-    """Per class, proportions over the clients from Dir(alpha); at least `minimum` each."""
+    """Per class, proportions over the sites from Dir(alpha); at least `minimum` each."""
     if not 0 < alpha < np.inf:
         raise BadInput(f"expected a Dirichlet alpha above 0, got {alpha}; 0.1 to 100 is usual")
     if minimum < 1 or len(y) < clients * minimum:
         raise BadInput(
-            f"expected at least {clients} clients x {max(minimum, 1)} samples, got {len(y)} "
-            f"samples and a minimum of {minimum}; use fewer clients or another minimum"
+            f"expected at least {clients} sites x {max(minimum, 1)} samples, got {len(y)} "
+            f"samples and a minimum of {minimum}; use fewer sites or another minimum"
         )
     values, sizes = np.unique(y, return_counts=True)
     for _ in range(REDRAWS):
@@ -121,11 +121,11 @@ def _dirichlet(
 def _classes(
     y: np.ndarray, clients: int, rng: np.random.Generator, classes_per_client: int
 ) -> list[np.ndarray]:
-    """Classes in a shuffled cycle over the clients; an owner's share of a class ~ U(0.4, 0.6)."""
+    """Classes in a shuffled cycle over the sites; an owner's share of a class ~ U(0.4, 0.6)."""
     values, sizes = np.unique(y, return_counts=True)
     C, k = len(values), classes_per_client
     if not 1 <= k <= C:
-        raise BadInput(f"expected 1 to {C} classes per client for {C} classes, got {k}")
+        raise BadInput(f"expected 1 to {C} classes per site for {C} classes, got {k}")
     owned = rng.permutation(C)[(np.arange(clients)[:, None] * k + np.arange(k)) % C]
     owns = np.stack([(owned == c).any(axis=1) for c in range(C)])
     shares = np.where(owns, rng.uniform(0.4, 0.6, owns.shape), 0)
@@ -134,15 +134,15 @@ def _classes(
 
 
 def _natural(n: int, clients: int, groups: np.ndarray | None) -> list[np.ndarray]:
-    """One client a group."""
+    """One site a group."""
     if groups is None or len(groups) != n:
         got = "none" if groups is None else len(groups)
         raise BadInput(f"expected a group for each of the {n} samples, got {got}; give groups")
     values, group = np.unique(groups, return_inverse=True)
     if len(values) != clients:
         raise BadInput(
-            f"expected a client for each of the {len(values)} names in the client column, got "
-            f"{clients} clients; set federation.clients to {len(values)}"
+            f"expected a site for each of the {len(values)} names in the site column, got "
+            f"{clients} sites; set federation.clients to {len(values)}"
         )
     return [np.flatnonzero(group == g) for g in range(clients)]
 

@@ -221,7 +221,7 @@ def _check_enough(site: SiteData, name: str, config: RunConfig) -> None:
     if not all(len(part) for part in (site.train, site.validation, site.test)):
         raise BadInput(
             f"expected samples to train, validate and test {name}, got {len(site)} in "
-            "all; use fewer clients or raise federation.min_samples"
+            "all; use fewer sites or raise federation.min_samples"
         )
     if len(site.search) < config.privacy.mode.least_search:
         raise BadInput(

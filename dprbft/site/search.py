@@ -1,4 +1,4 @@
-"""A client's search for its architecture, by the mode that `privacy.search` names.
+"""A site's search for its architecture, by the mode that `privacy.search` names.
 
 Each generation is logged before the next begins; a killed search goes on where it was. The noised
 label histogram is kept, with its receipt, as soon as it is paid for: a search that goes on looks at
@@ -14,7 +14,7 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.paths import candidates_file, histogram_file, latency_file, search_log
 from dprbft.site.results.records import SearchRecord
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.cost import cost, cost_table, size_of
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
@@ -31,30 +31,30 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 """A search by its plan, on samples in the frequencies of a label histogram."""
 
 
-def search(client: Client, searching: Searching | None = None) -> SearchRecord:
+def search(site: Site, searching: Searching | None = None) -> SearchRecord:
     """Search a site's architecture, by its mode if nothing else is given.
 
     Privacy: a histogram is charged first.
     """
-    c, b, mode = client.config, client.spec, client.config.privacy.mode
-    histogram, genetic = paid_histogram(client), c.search.evolution
-    log = search_log(client.home) if mode.keeps_log else None
-    with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
+    c, b, mode = site.config, site.spec, site.config.privacy.mode
+    histogram, genetic = paid_histogram(site), c.search.evolution
+    log = search_log(site.home) if mode.keeps_log else None
+    with open_journal(log, {"search": c.privacy.search, "client": site.id}) as journal:
         plan = SearchPlan(
             spec=b,
-            space=search_space(c, b, client.home),
+            space=search_space(c, b, site.home),
             config=genetic if c.search.algorithm == "genetic" else genetic.random(),
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
-            device=str(client.device),
+            device=str(site.device),
             execution=Execution(
-                workers=client.workers, journal=journal, on_candidate=partial(_note, client.home)
+                workers=site.workers, journal=journal, on_candidate=partial(_note, site.home)
             ),
         )
-        result = (searching or partial(mode.search, search_site(client)))(histogram, plan)
-    candidates_file(client.home).unlink(missing_ok=True)
+        result = (searching or partial(mode.search, search_site(site)))(histogram, plan)
+    candidates_file(site.home).unlink(missing_ok=True)
     return SearchRecord(
-        client=client.id,
+        site=site.id,
         mode=c.privacy.search,
         histogram=histogram,
         result=result,
@@ -68,62 +68,62 @@ def _note(home: Path, scored: int, at_most: int) -> None:
     write_json(candidates_file(home), {"candidates": scored, "at_most": at_most})
 
 
-def search_price(client: Client) -> SearchPrice:
-    """The price of a client's search, known before it begins; reads no private sample."""
-    paid = histogram_file(client.home).exists()
-    return client.config.privacy.mode.price(search_site(client), paid=paid)
+def search_price(site: Site) -> SearchPrice:
+    """The price of a site's search, known before it begins; reads no private sample."""
+    paid = histogram_file(site.home).exists()
+    return site.config.privacy.mode.price(search_site(site), paid=paid)
 
 
-def search_site(client: Client) -> SearchSite:
-    """What a search mode may use of a client."""
-    c = client.config
+def search_site(site: Site) -> SearchSite:
+    """What a search mode may use of a site."""
+    c = site.config
     return SearchSite(
-        id=client.id,
+        id=site.id,
         seed=c.seed,
-        train=client.data.train,
-        units=client.units,
-        search=client.data.search,
-        public=client.public,
+        train=site.data.train,
+        units=site.units,
+        search=site.data.search,
+        public=site.public,
         warm_start=c.federation.warm_start != "none",
-        ledger=client.ledger,
+        ledger=site.ledger,
         histogram_share=c.privacy.histogram_share,
     )
 
 
-def paid_histogram(client: Client, recipient: str = WHOEVER) -> list[float] | None:
+def paid_histogram(site: Site, recipient: str = WHOEVER) -> list[float] | None:
     """The label histogram that mode or method needs, paid for once; None if neither needs one.
 
     `recipient` is who sees it.
     """
-    path, before = histogram_file(client.home), _charges(client)
+    path, before = histogram_file(site.home), _charges(site)
     if path.exists():
         record = read_json(path)
-        _check_paid(client, record["receipt"], path)
+        _check_paid(site, record["receipt"], path)
         return list(record["histogram"])
-    if search_log(client.home).exists() and before:
+    if search_log(site.home).exists() and before:
         return None  # paid for by the search that goes on
     # A shared map's moments come with a histogram, whatever a search looks at.
-    pools = client.config.federation.family.has_map
-    mode = mode_named("public-proxy") if pools else client.config.privacy.mode
-    histogram = mode.pay(replace(search_site(client), recipient=recipient))
+    pools = site.config.federation.family.has_map
+    mode = mode_named("public-proxy") if pools else site.config.privacy.mode
+    histogram = mode.pay(replace(search_site(site), recipient=recipient))
     if histogram is not None:
-        paid = [id for id in _charges(client) if id not in before]
-        receipt = {"charges": paid, "ledger": client.ledger.head()}
-        write_json(path, {"client": client.id, "histogram": histogram, "receipt": receipt})
+        paid = [id for id in _charges(site) if id not in before]
+        receipt = {"charges": paid, "ledger": site.ledger.head()}
+        write_json(path, {"client": site.id, "histogram": histogram, "receipt": receipt})
     return histogram
 
 
-def _charges(client: Client) -> list[str]:
+def _charges(site: Site) -> list[str]:
     """What the run has charged for its search."""
-    return [e.id for e in client.account.entries if e.charge.phase == "search"]
+    return [e.id for e in site.account.entries if e.charge.phase == "search"]
 
 
-def _check_paid(client: Client, receipt: dict[str, Any], path: Path) -> None:
+def _check_paid(site: Site, receipt: dict[str, Any], path: Path) -> None:
     """Refuse a histogram that outlives the ledger that was charged for it."""
-    client.ledger.check_holds(*receipt["ledger"])
-    if not set(receipt["charges"]) <= {*_charges(client)}:
+    site.ledger.check_holds(*receipt["ledger"])
+    if not set(receipt["charges"]) <= {*_charges(site)}:
         raise BadInput(
-            f"expected {path} to be paid for in {client.ledger.path}, got a ledger without its "
+            f"expected {path} to be paid for in {site.ledger.path}, got a ledger without its "
             "charge; put the right one back, or start a new run"
         )
 

@@ -52,7 +52,7 @@ USUAL = 400
 
 
 @dataclass(frozen=True)
-class Client:
+class Site:
     """What a site is in a run, as opposed to where its training stands."""
 
     place: SitePlace
@@ -206,14 +206,14 @@ def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
     )
 
 
-def open_client(place: SitePlace, device: str = "cpu", workers: int = 1) -> Client:
+def open_site(place: SitePlace, device: str = "cpu", workers: int = 1) -> Site:
     """A site in a run that it has joined."""
     noted = hello_file(place.home)
     if not noted.is_file():
         raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
     hello = Hello.from_bytes(read_bytes(noted))
     config, facts = config_of(hello.config), facts_of(hello.facts)
-    return Client(
+    return Site(
         place=place,
         config=config,
         facts=facts,
@@ -229,17 +229,17 @@ def open_client(place: SitePlace, device: str = "cpu", workers: int = 1) -> Clie
 
 
 @contextlib.contextmanager
-def same_ledger(client: Client) -> Iterator[None]:
+def same_ledger(site: Site) -> Iterator[None]:
     """Refuse a ledger that lacks what it held after the last verb; note what it holds after this.
 
     BadInput if it was deleted or another copy put in its place, also while the block lasts.
     """
-    check_book(client.place)
+    check_book(site.place)
     try:
         yield
     finally:
-        check_book(client.place)  # if it was exchanged, what was noted stands
-        note_book(client.place, client.ledger)
+        check_book(site.place)  # if it was exchanged, what was noted stands
+        note_book(site.place, site.ledger)
 
 
 def note_book(place: SitePlace, ledger: Ledger) -> None:

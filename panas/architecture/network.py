@@ -127,7 +127,7 @@ def build_block(
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """What the networks of all clients share, whatever their genomes."""
+    """What the networks of all sites share, whatever their genomes."""
 
     shape: tuple[int, int, int]  # (channels, height, width) of an image, each at least 1
     classes: int  # at least 1

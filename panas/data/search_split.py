@@ -1,4 +1,4 @@
-"""What one client's search looks at, and so what it costs."""
+"""What one site's search looks at, and so what it costs."""
 
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ class SearchData:
 def proxy_data(
     public: Samples, histogram: Float[Tensor, "classes"], *, samples: int, rng: np.random.Generator
 ) -> SearchData:
-    """At least one public sample, resampled to a client's class frequencies and number of samples.
+    """At least one public sample, resampled to a site's class frequencies and number of samples.
 
-    Privacy: the outcome depends on private data through the client's noised label histogram alone;
+    Privacy: the outcome depends on private data through the site's noised label histogram alone;
     `samples`, the number of its training samples, counts as public.
     """
     if not len(public):

@@ -133,7 +133,7 @@ def _check_not_asked(dataset: str, asked: TableColumns, raw: Raw) -> None:
     """Refuse columns of data that are no table; an archive may have its groups as an array."""
     if replace(asked, units_needed=True, group=None) != ALONE:
         raise BadInput(
-            f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
+            f"expected a table for a column of labels, sites or texts, got {dataset}, which has "
             "no columns; leave the option out"
         )
     if asked.group is not None and asked.units_needed and raw.groups is None:

@@ -1,4 +1,4 @@
-"""Splits of one client's samples, and draws that follow a label histogram.
+"""Splits of one site's samples, and draws that follow a label histogram.
 
 Every sample falls into exactly one of search, train, validation and test. `hashed_split` is for
 private samples: where one goes depends on no other. `split` is stratified: a class has the same
@@ -20,7 +20,7 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True)
 class Splits:
-    """Sorted indices of one client's samples; disjoint, and together all of them."""
+    """Sorted indices of one site's samples; disjoint, and together all of them."""
 
     search: Int64[np.ndarray, "a"]
     train: Int64[np.ndarray, "b"]

@@ -1,7 +1,7 @@
 """Data sets by name: `digits` (comes with scikit-learn) and torchvision's classification sets.
 
 A named set is read from where torchvision keeps it under a data root and is never downloaded. Its
-train and test parts are pooled: each client makes its own split later. The four MNIST-like families
+train and test parts are pooled: each site makes its own split later. The four MNIST-like families
 are read from their IDX files, packed (.gz) or not, without torchvision. Picture files come out as
 squares of side `image_size`; other sets keep their own size. Left out, because they have no single
 class for an image: CelebA, LSUN, Kinetics, and sets for captions, detection, segmentation and flow.

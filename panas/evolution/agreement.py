@@ -64,7 +64,7 @@ class AgreementFitness:
     spec: NetworkSpec
     optimizer: OptimizerConfig
     seed: int  # of the run, the same for all sites
-    client: int  # number of the site
+    site: int  # number of the site
     cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
     device: str = "cpu"
 
@@ -117,11 +117,11 @@ class AgreementFitness:
             trainer.resume(unpack_tensors(job.state, Path("state"))[0])
         passes = trainer.run(epochs)
         if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
-            return _Trained(None, passes, self.client, {})
+            return _Trained(None, passes, self.site, {})
         z = represent(bottom, self.held_out.samples).to(self.device)
         with torch.no_grad():
             logits = head(z).cpu()
-        return _Trained(logits, passes, self.client, trainer.state() if job.share < 1 else {})
+        return _Trained(logits, passes, self.site, trainer.state() if job.share < 1 else {})
 
     def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
         rng = stream(self.seed, "student", str(genome))
@@ -133,7 +133,7 @@ class AgreementFitness:
         return bottom, head, trainer
 
     def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
-        passes = trained.passes if trained.client == self.client else 0
+        passes = trained.passes if trained.site == self.site else 0
         if trained.logits is None:
             return Outcome(math.nan, passes, error="its training diverged")
         state = pack_tensors(trained.state, {}) if job.share < 1 else None
@@ -186,7 +186,7 @@ class _Trained:
 
     logits: Float[Tensor, "m classes"] | None  # of the held-out samples; None if it diverged
     passes: int
-    client: int  # the site that took the passes
+    site: int  # the site that took the passes
     state: Mapping[str, Tensor]  # to go on with; empty at the end
 
     def write(self, path: Path) -> None:
@@ -194,7 +194,7 @@ class _Trained:
         tensors = {f"state.{name}": t for name, t in self.state.items()}
         if self.logits is not None:
             tensors["logits"] = self.logits
-        write_tensors(path, tensors, {"passes": str(self.passes), "client": str(self.client)})
+        write_tensors(path, tensors, {"passes": str(self.passes), "client": str(self.site)})
 
     @staticmethod
     def read(path: Path) -> "_Trained":

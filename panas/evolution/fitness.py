@@ -127,7 +127,7 @@ class TrainingFitness:
     spec: NetworkSpec
     optimizer: OptimizerConfig
     seed: int
-    client: int
+    site: int
     device: str = "cpu"
 
     def __call__(self, genome: Genome) -> float:
@@ -152,7 +152,7 @@ class TrainingFitness:
         return bottom, head
 
     def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
-        rng = stream(self.seed, "client", self.client, "fitness", str(genome))
+        rng = stream(self.seed, "client", self.site, "fitness", str(genome))
         generator = torch_generator(rng)
         bottom = self.spec.bottom(genome, generator).to(self.device)
         head = self.spec.head(generator).to(self.device)

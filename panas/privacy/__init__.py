@@ -1,1 +1,1 @@
-"""What may leave a client, at what price, and the record of it."""
+"""What may leave a site, at what price, and the record of it."""

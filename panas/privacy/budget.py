@@ -1,4 +1,4 @@
-"""A client's privacy budget: (epsilon, delta), for one sample or group of its data."""
+"""A site's privacy budget: (epsilon, delta), for one sample or group of its data."""
 
 import math
 import warnings
@@ -12,10 +12,10 @@ from panas.runtime.typed import check_fields
 
 @dataclass(frozen=True)
 class Budget:
-    """What one client may spend over the whole run."""
+    """What one site may spend over the whole run."""
 
     epsilon: float  # above 0; infinity means training without differential privacy
-    delta: float  # in (0, 1), and below 1/n for a client with n samples (see `check`)
+    delta: float  # in (0, 1), and below 1/n for a site with n samples (see `check`)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,4 +1,4 @@
-"""The least noise with which everything that a client will do costs no more than its budget.
+"""The least noise with which everything that a site will do costs no more than its budget.
 
 Symbols are those of `panas.privacy.plan`.
 """
@@ -127,7 +127,7 @@ def calibrate(
 
     Args:
         budget: finite.
-        schedule: how long the client trains, and what is spent.
+        schedule: how long the site trains, and what is spent.
         batch_size: expected batch B, at least 1.
         clip: C, above 0.
         epochs: passes a round in the place of the schedule's, at least 1.

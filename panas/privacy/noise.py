@@ -32,7 +32,7 @@ class SystemNoise:
     """Noise from the operating system's entropy: nobody can predict or repeat a draw.
 
     Eight bytes of `os.urandom` a number, by the Box-Muller transform. No state, seed or buffer:
-    threads, forked processes and clients share no draw. Numbers end at 8.57 standard deviations,
+    threads, forked processes and sites share no draw. Numbers end at 8.57 standard deviations,
     beyond which a Gaussian has 1e-17 of its mass, and lie on a coarse grid just before (a radius
     comes of 53 bits): both are far below any delta in use.
     """

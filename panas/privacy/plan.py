@@ -1,4 +1,4 @@
-"""A client's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
+"""A site's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
 
 Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` solves for it. A plan
 is priced under add-or-remove-one, of one privacy unit: a sample, or a group with all its samples.
@@ -29,14 +29,14 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one client will do with its training samples, and with how much noise."""
+    """What one site will do with its training samples, and with how much noise."""
 
     samples: int  # n, at least 1; public, and perhaps noised: there may be more units, or fewer
     batch_size: int  # above n: the full batch
     clip: float  # C, above 0
     noise_multiplier: float  # sigma of DP-SGD, above 0
     epochs: int  # passes over the data a round
-    rounds: int  # in which the client trains
+    rounds: int  # in which the site trains
     steps_a_round: int | None = None  # in the place of whole passes
     releases: int = 0  # of the same record
     release_noise: float | None = None  # None: nothing is released under noise

@@ -1,4 +1,4 @@
-"""What a client will charge to its budget, as far as it is known before tuning."""
+"""What a site will charge to its budget, as far as it is known before tuning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from panas.runtime.typed import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSchedule:
-    """A client's part in the federation, as far as its budget is concerned."""
+    """A site's part in the federation, as far as its budget is concerned."""
 
     samples: int  # n, privacy units (`Samples.units`), at least 1, or a public number near it
     epochs: int  # local passes a round, at least 1

@@ -1,7 +1,7 @@
 """Every reproducible draw of a run: one `SeedSequence`, spawned by stable ids.
 
 The run's seed and a path of keys, say `(7, "client", 3, "search")`, name a stream. Streams with
-different keys are independent, and adding a client or a purpose moves no other stream. Privacy
+different keys are independent, and adding a site or a purpose moves no other stream. Privacy
 noise never comes from here, except where the ledger claims no protection: see
 `panas.privacy.noise`.
 """

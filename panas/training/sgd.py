@@ -101,7 +101,7 @@ class Trainer:
         batches: Batches | None = None,
     ) -> None:
         if not len(samples):
-            raise BadInput("expected at least one training sample, got none; give the client data")
+            raise BadInput("expected at least one training sample, got none; give the site data")
         self._model, self._parameters = set_trainable(bottom, head, config.train_head)
         self._optimizer = make_optimizer(self._parameters, config)
         self._samples, self._config, self._rng = samples, config, rng

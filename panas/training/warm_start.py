@@ -29,14 +29,12 @@ class WarmStart:
             fit(bottom, head, public, config=config, rng=rng)
 
 
-def warm_started(
-    start: WarmStart, public: Samples, *, seed: int, client: int
-) -> tuple[Bottom, Head]:
-    """The network with which a client enters the federation; all clients' heads start the same.
+def warm_started(start: WarmStart, public: Samples, *, seed: int, site: int) -> tuple[Bottom, Head]:
+    """The network with which a site enters the federation; all clients' heads start the same.
 
     Privacy: no private sample is read.
     """
-    rng = stream(seed, "client", client, "deploy")
+    rng = stream(seed, "client", site, "deploy")
     bottom = start.spec.bottom(start.genome, torch_generator(rng)).to(start.device)
     head = start.spec.head(torch_generator(stream(seed, "head"))).to(start.device)
     start.fit(bottom, head, public, rng)

@@ -113,7 +113,7 @@ class NetworkTuning:
         rng = stream(self.seed, "proxy")
         data = proxy_data(self.public, alike, samples=schedule.samples, rng=rng)
         objective = training_objective(
-            data, self._start, schedule, momentum=0.0, seed=self.seed, client=0
+            data, self._start, schedule, momentum=0.0, seed=self.seed, site=0
         )
         space = BudgetedSpace(self.space, ScheduleConstraint(self.budget, schedule))
         rng = stream(self.seed, "client", 0, "tune")
@@ -154,7 +154,7 @@ class NetworkTuning:
 
     def train(self, result: TuningResult, folder: Path, ledger: Ledger) -> TuneResult:
         """Train once with the best settings, charged to a ledger first, and save in `folder`."""
-        bottom, head = warm_started(self._start, self.public, seed=self.seed, client=0)
+        bottom, head = warm_started(self._start, self.public, seed=self.seed, site=0)
         best, schedule = result.best, self._schedule
         plan = calibrate(
             self.budget, schedule, batch_size=best.batch_size, clip=best.clip, epochs=best.epochs

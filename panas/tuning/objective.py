@@ -1,4 +1,4 @@
-"""DP-SGD settings are tried by rehearsing a client's training on data that may be looked at.
+"""DP-SGD settings are tried by rehearsing a site's training on data that may be looked at.
 
 A rehearsal has the deployment's noise, clip, rate and number of steps, and computes on one thread:
 a trial comes to the same value in any worker process. Source: DPFNAS, section III-A3.
@@ -25,7 +25,7 @@ from panas.tuning.space import DPSGDSettings
 class TrainingObjective:
     """The validation accuracy of settings, by a whole training on data that may be looked at.
 
-    Seed and client name the noise, which repeats: the ledger claims no protection here.
+    Seed and site name the noise, which repeats: the ledger claims no protection here.
     """
 
     data: SearchData
@@ -34,7 +34,7 @@ class TrainingObjective:
     schedule: TrainingSchedule
     optimizer: OptimizerConfig
     seed: int
-    client: int
+    site: int
 
     @property
     def validation_samples(self) -> int:
@@ -46,7 +46,7 @@ class TrainingObjective:
         bottom, head = copy.deepcopy(self.bottom), copy.deepcopy(self.head)
         # Its draws are named by values, so that a renamed class repeats them.
         named = ", ".join(f"{k}={v!r}" for k, v in asdict(settings).items())
-        rng = stream(self.seed, "client", self.client, "trial", f"Setting({named})")
+        rng = stream(self.seed, "client", self.site, "trial", f"Setting({named})")
         noise = ReproducibleNoise(rng)
         plan = self._plan(settings)
         optimizer = replace(self.optimizer, learning_rate=settings.learning_rate)
@@ -56,7 +56,7 @@ class TrainingObjective:
             return accuracy(bottom, head, self.data.validation)
 
     def _plan(self, settings: DPSGDSettings) -> Plan:
-        """For `data.train`, at the rate, steps and noise of the client's own samples."""
+        """For `data.train`, at the rate, steps and noise of the site's own samples."""
         n, rate = len(self.data.train), min(1.0, settings.batch_size / self.schedule.samples)
         return Plan(
             samples=n,
@@ -75,14 +75,14 @@ def training_objective(
     *,
     momentum: float,
     seed: int,
-    client: int,
+    site: int,
 ) -> TrainingObjective:
     """The objective whose trials start from a network that `data.warm` has warmed up."""
-    rng = stream(seed, "client", client, "rehearsal")
+    rng = stream(seed, "client", site, "rehearsal")
     generator = torch_generator(rng)
     bottom = start.spec.bottom(start.genome, generator).to(start.device)
     head = start.spec.head(generator).to(start.device)
     with one_thread():
         start.fit(bottom, head, data.warm, rng)
     optimizer = OptimizerConfig(momentum=momentum, train_head=start.spec.head_moves)
-    return TrainingObjective(data, bottom, head, schedule, optimizer, seed, client)
+    return TrainingObjective(data, bottom, head, schedule, optimizer, seed, site)

@@ -1,4 +1,4 @@
-"""What run, search, tune and train share: a request made definite, and a stage of some clients."""
+"""What run, search, tune and train share: a request made definite, and a stage of some sites."""
 
 import math
 import warnings
@@ -90,14 +90,14 @@ def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int,
     made = sites_file(run).exists()
     names = [place.name for place in places_of(run)] if made else site_names(config)
     known = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
-    for client in clients:
-        if client not in known:
+    for site in clients:
+        if site not in known:
             few = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             raise BadInput(
                 f"expected --client as a site's name ({few}) or a number of 0 to "
-                f"{len(names) - 1}, got {client!r}; name a site of the run"
+                f"{len(names) - 1}, got {site!r}; name a site of the run"
             )
-    return tuple(dict.fromkeys(known[client] for client in clients))
+    return tuple(dict.fromkeys(known[site] for site in clients))
 
 
 def _warn_of_large(epsilon: float) -> None:
@@ -173,7 +173,7 @@ class Stage:
 
 
 @contextmanager
-def of_clients(
+def of_sites(
     request: Request, clients: list[str] | None, *, after: str | None = None
 ) -> Iterator[Stage]:
     """Open the run directory that sites share (the first if none is named), display and engine."""

@@ -1,4 +1,4 @@
-"""`panas ledger`: the privacy card of every client of a run, or of one site by run."""
+"""`panas ledger`: the privacy card of every site of a run, or of one site by run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ LEDGER = "ledger.jsonl"
 
 
 def ledger(folder: Path, group: int, json: bool) -> None:
-    """Show what every client, or one site, has spent, on what, and what is not covered."""
+    """Show what every site, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
@@ -60,7 +60,7 @@ def _books(run: Path) -> list[tuple[SitePlace, Ledger]]:
 
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
-    """The cards of all clients of a run, as JSON and as lines."""
+    """The cards of all sites of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
     for place, book in _books(run):
         account = book.account().as_owned(place.run)

@@ -102,6 +102,6 @@ def _found(run: OpenRun) -> list[str]:
         "data that come split" if split else Path(source.dataset).name,
         view.facts,
         sites,
-        [len(view.client(i)) for i in few if view.places[i].there],
+        [len(view.site(i)) for i in few if view.places[i].there],
         PublicSamples(labelled=len(view.public), unprotected=own, unlabelled=len(view.unlabelled)),
     )

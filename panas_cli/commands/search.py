@@ -14,14 +14,14 @@ from dprbft.run.stages import (
 from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
 from panas.runtime.errors import BadInput
-from panas_cli.commands.job import of_clients, prices, tell_time
+from panas_cli.commands.job import of_sites, prices, tell_time
 from panas_cli.requests import Request
 from panas_cli.text.printing import print_files, print_json, print_table, print_text
 
 
-def search(request: Request, client: list[str] | None) -> None:
+def search(request: Request, site: list[str] | None) -> None:
     """Search a site's architecture; writes search/best.json in its folder for the run."""
-    with of_clients(request, client) as stage:
+    with of_sites(request, site) as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         if "search" not in stages_of(job.config):
             raise BadInput(

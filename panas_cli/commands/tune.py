@@ -3,15 +3,15 @@
 from dprbft.paths import tune_file
 from dprbft.run.stages import tune_stage
 from dprbft.site.results.records import TuningRecord
-from panas_cli.commands.job import of_clients, tell_time
+from panas_cli.commands.job import of_sites, tell_time
 from panas_cli.requests import Request
 from panas_cli.text.joining import NOTHING
 from panas_cli.text.printing import print_files, print_json, print_text
 
 
-def tune(request: Request, client: list[str] | None) -> None:
+def tune(request: Request, site: list[str] | None) -> None:
     """Tune a site's DP-SGD settings; writes tune/best.json in its folder for the run."""
-    with of_clients(request, client, after="search") as stage:
+    with of_sites(request, site, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         tell_time(job, stage.run, display, ["tune"])
         display.stage("tune", len(ids))

@@ -5,7 +5,7 @@ import math
 from rich.table import Table
 
 from attacks.audit.external_model import ModelAudit
-from attacks.audit.records import ClientAudit, RunAudit
+from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from panas_cli.text.printing import (
     figure,
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 def show_audit(audit: RunAudit) -> None:
-    """The best attack beside its controls, one row a client, and the verdicts with evidence."""
+    """The best attack beside its controls, one row a site, and the verdicts with evidence."""
     rows = [(c, best) for c in audit.clients if (best := c.best)]
     if rows:
         print_titled(_attacked(rows))
@@ -52,7 +52,7 @@ def show_model_audit(audit: ModelAudit) -> None:
         )
 
 
-def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
+def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
     """R^2 of the best attack and of its controls, and what each release claims."""
     table = titled(
         "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)"

@@ -135,7 +135,7 @@ def _trusted(clients: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _failures(clients: Sequence[Mapping[str, Any]]) -> float:
-    """How many of a client's samples the promise may fail for, at worst: n times delta, where a
+    """How many of a site's samples the promise may fail for, at worst: n times delta, where a
     mechanism that publishes samples by lot passes for private."""
     return max(c["delta"] * sum((c.get("samples") or {}).values()) for c in clients)
 

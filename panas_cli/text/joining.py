@@ -1,7 +1,7 @@
 """What a run of method joined came to, in words: what sites predict with, and what joining brought.
 
-A summary's client has `shares` where it averages several predictors, as sites do that have joined
-before they searched; clients of methods of rounds have none.
+A summary's site has `shares` where it averages several predictors, as sites do that have joined
+before they searched; sites of methods of rounds have none.
 """
 
 import statistics
@@ -34,7 +34,7 @@ HALF = POINT / 2
 
 
 def has_joined(clients: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a summary's clients average predictors."""
+    """Whether a summary's sites average predictors."""
     return any(c.get("shares") for c in clients)
 
 
@@ -127,14 +127,14 @@ def kept_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_kept(c) for c in clients if c.get("shares")]
 
 
-def _kept(client: Mapping[str, Any]) -> str:
-    n = client["samples"]["validation"]
+def _kept(site: Mapping[str, Any]) -> str:
+    n = site["samples"]["validation"]
     why = (
         f"weighed by its {counted(n, 'validation sample')}"
         if n
         else "with no validation samples to weigh by"
     )
-    return f"{client['name']} {shares_text(client['shares'])}, {why}"
+    return f"{site['name']} {shares_text(site['shares'])}, {why}"
 
 
 def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:

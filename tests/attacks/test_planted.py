@@ -70,16 +70,16 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> 
 )
 @pytest.mark.parametrize("attack", ON_SUMS)
 def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: str) -> None:
-    """Eight clients with an image a class, since a verdict wants twenty samples and more."""
+    """Eight sites with an image a class, since a verdict wants twenty samples and more."""
     run = ON_SUMS[attack]
     for make, expected in (
         (lambda c, i: image_in_clear(kind, c, PUBLIC), "leaks"),
         (lambda c, i: independent(kind, c, PUBLIC, seed=i), "no better than blind"),
     ):
         images = []
-        for i, client in enumerate(LONELY):
-            seen = make(client, i)
-            images.append(run(seen, np.random.default_rng(i))[client.y])
+        for i, site in enumerate(LONELY):
+            seen = make(site, i)
+            images.append(run(seen, np.random.default_rng(i))[site.y])
         together = Samples(
             torch.cat([c.x for c in LONELY]), torch.cat([c.y for c in LONELY]), PUBLIC.classes
         )

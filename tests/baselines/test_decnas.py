@@ -24,12 +24,12 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.server.records import read_rounds
 from dprbft.site.results.report import SiteReport
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 OPTIONS: dict[str, Any] = {
     **{"widths": [4, 6], "hidden": [8], "batch_size": 1000, "epochs": 1, "learning_rate": 0.5},
@@ -146,16 +146,16 @@ def test_a_run_that_dies_between_reports_and_weights_ends_as_one_that_did_not(
         assert all(torch.equal(a.arrays[k], b.arrays[k]) for k in a.arrays)
 
 
-def two_rounds(client: Client) -> tuple[Update, Update, Here]:
+def two_rounds(site: Site) -> tuple[Update, Update, Here]:
     """What a site sends that trains a candidate, and then its weights."""
-    side = Side(client.config, client.facts, client.public)
-    memory, server = decnas.client_start(client), decnas.server_start(side)
+    side = Side(site.config, site.facts, site.public)
+    memory, server = decnas.site_start(site), decnas.server_start(side)
     sent = []
     for number in (1, 2):
-        bundle = decnas.orders(side, server, [0, 1], number)[client.id]
-        turn = decnas.client_round(client, memory, Order(number, bundle))
+        bundle = decnas.orders(side, server, [0, 1], number)[site.id]
+        turn = decnas.site_round(site, memory, Order(number, bundle))
         memory = turn.memory
-        sent.append(Update(client.id, number, turn.update, turn.receipts))
+        sent.append(Update(site.id, number, turn.update, turn.receipts))
         server = decnas.server_round(side, server, sent[-1:], None)  # type: ignore[arg-type]
     return sent[0], sent[1], Here.from_json(memory.record)
 
@@ -165,11 +165,11 @@ TWO = {"widths": [4], "turns": [1], "start_share": 0, "final_share": 0, "rounds"
 
 @pytest.mark.parametrize("privacy", [{}, FREE], ids=["sound", "paper"])
 def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
-    privacy: dict[str, Any], site: Site, tmp_path: Path
+    privacy: dict[str, Any], make_site: MakeSite, tmp_path: Path
 ):
-    client = site(config(privacy, size=360, **TWO), tmp_path / "r")
-    first, second, here = two_rounds(client)
-    entries = {e.id: e for e in client.account.entries}
+    site = make_site(config(privacy, size=360, **TWO), tmp_path / "r")
+    first, second, here = two_rounds(site)
+    entries = {e.id: e for e in site.account.entries}
     told = [entries[id].charge for id in first.receipts]
     assert [(c.mechanism, c.subset) for c in told] == [
         ("label-histogram", "train"),
@@ -181,77 +181,79 @@ def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
     assert second.bundle.arrays
     assert here.waiting == {}
     (counts,) = first.bundle.record["counts"].values()
-    exact = client.data.train.histogram().float().tolist()
+    exact = site.data.train.histogram().float().tolist()
     if privacy:
         assert all(isinstance(c.event, Unprotected) for c in told)
         assert first.bundle.record["labels"] == exact
-        assert sum(counts) == len(client.data.validation)
+        assert sum(counts) == len(site.data.validation)
     else:
         assert all(isinstance(c.event, Gaussian) for c in told)
         assert first.bundle.record["labels"] != exact
-        assert client.account.spent() <= 8
+        assert site.account.spent() <= 8
         # Disjoint samples: neither is charged for the other's releases.
-        events = [client.account.events_on(subset) for subset in ("train", "search")]
+        events = [site.account.events_on(subset) for subset in ("train", "search")]
         assert [len(e) for e in events] == [3, 1]  # the count, the labels and training
 
 
-def test_counts_are_right_and_their_noise_is_as_charged(site: Site, tmp_path: Path):
-    client = site(config(FREE, **TWO), tmp_path / "r")
-    model = decnas._work(client).whole
-    counts, _ = right_and_wrong(client, model, None, 1)
-    held = client.data.validation
+def test_counts_are_right_and_their_noise_is_as_charged(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config(FREE, **TWO), tmp_path / "r")
+    model = decnas._work(site).whole
+    counts, _ = right_and_wrong(site, model, None, 1)
+    held = site.data.validation
     right = sum(
         int(model.eval()(held.inputs()[i : i + 1]).argmax() == held.y[i]) for i in range(len(held))
     )
     assert counts == [right, len(held) - right]
-    exact = torch.tensor(client.data.train.histogram().tolist(), dtype=torch.float32)
-    noised = torch.tensor([label_counts(client, 2.0, 1)[0] for _ in range(40)])
+    exact = torch.tensor(site.data.train.histogram().tolist(), dtype=torch.float32)
+    noised = torch.tensor([label_counts(site, 2.0, 1)[0] for _ in range(40)])
     assert float((noised - exact).std()) == pytest.approx(2, rel=0.2)  # 400 draws
 
 
-def test_a_group_moves_the_counts_by_one(site: Site, tmp_path: Path):
-    client = site(config(FREE, **TWO), tmp_path / "r")
-    held = client.data.validation
+def test_a_group_moves_the_counts_by_one(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config(FREE, **TWO), tmp_path / "r")
+    held = site.data.validation
     alone = replace(held, groups=torch.zeros(len(held), dtype=torch.int64))
-    grouped = with_data(client, replace(client.data, validation=alone))
-    counts, _ = right_and_wrong(grouped, decnas._work(client).whole, None, 1)
+    grouped = with_data(site, replace(site.data, validation=alone))
+    counts, _ = right_and_wrong(grouped, decnas._work(site).whole, None, 1)
     assert math.hypot(*counts) <= 1 + 1e-6
 
 
 def test_without_room_for_reports_a_site_trains_and_says_nothing(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def refuse(*_: object) -> None:
         raise BudgetExhausted("expected room, got none; raise --epsilon")
 
     monkeypatch.setattr("baselines._decnas_search.right_and_wrong", refuse)
-    client = site(config({}, **TWO), tmp_path / "r")
-    first, second, _ = two_rounds(client)
+    site = make_site(config({}, **TWO), tmp_path / "r")
+    first, second, _ = two_rounds(site)
     assert "counts" not in first.bundle.record
     assert second.bundle.arrays
 
 
 @pytest.mark.slow
-def test_a_site_too_small_for_parts_that_stand_apart_reports_nothing(site: Site, tmp_path: Path):
+def test_a_site_too_small_for_parts_that_stand_apart_reports_nothing(
+    make_site: MakeSite, tmp_path: Path
+):
     """Its validation part may be one sample that it takes from training: "search" would not do."""
     for size, reports in ((360, True), (75, False)):
-        client = site(config({}, size=size, **TWO), tmp_path / str(size))
-        assert stand_apart(client) is reports
-        first, second, _ = two_rounds(client)
+        site = make_site(config({}, size=size, **TWO), tmp_path / str(size))
+        assert stand_apart(site) is reports
+        first, second, _ = two_rounds(site)
         assert ("counts" in first.bundle.record) is reports
-        assert bool(client.account.events_on("search")) is reports
+        assert bool(site.account.events_on("search")) is reports
         assert second.bundle.arrays
 
 
 @pytest.mark.slow
-def test_final_rounds_share_what_the_search_has_left(site: Site, tmp_path: Path):
+def test_final_rounds_share_what_the_search_has_left(make_site: MakeSite, tmp_path: Path):
     """With fewer groups than the plan allowed for, noise is less at last, and the budget holds."""
     reports = carried(tmp_path / "r", config({}, grouping=False, drop_ratio=1.0))
     assert len(reports) == 3
-    client = site(config({}, grouping=False, drop_ratio=1.0), tmp_path / "r")
-    training = [e.event for e in client.account.entries if e.charge.phase == "training"]
-    assert client.account.spent() <= 8
-    assert client.account.spent() > 7.5
+    site = make_site(config({}, grouping=False, drop_ratio=1.0), tmp_path / "r")
+    training = [e.event for e in site.account.entries if e.charge.phase == "training"]
+    assert site.account.spent() <= 8
+    assert site.account.spent() > 7.5
     assert training
 
 
@@ -296,11 +298,11 @@ def test_it_learns_at_its_smoke_settings(tmp_path: Path):
         assert report.metrics.accuracy > 0.6
 
 
-def test_weights_are_kept_as_they_are_sent(site: Site, tmp_path: Path):
-    client = site(config(FREE, **TWO), tmp_path / "r")
-    memory = decnas.client_start(client)
+def test_weights_are_kept_as_they_are_sent(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config(FREE, **TWO), tmp_path / "r")
+    memory = decnas.site_start(site)
     kept = memory.part("gm")
-    assert kept.keys() == weights_of(decnas._work(client).whole).keys()
-    assert decnas.size(client, memory).parameters == sum(
-        p.numel() for p in decnas._work(client).whole.parameters()
+    assert kept.keys() == weights_of(decnas._work(site).whole).keys()
+    assert decnas.size(site, memory).parameters == sum(
+        p.numel() for p in decnas._work(site).whole.parameters()
     )

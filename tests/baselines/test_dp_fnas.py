@@ -20,7 +20,7 @@ from baselines.networks.darts import SuperNetwork, alphas, discretised, weights
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples, concat
 from panas.privacy.accounting.events import SampledGaussian, Unprotected
@@ -34,7 +34,7 @@ TINY: dict[str, Any] = {
     **{"batch_size": 1000, "learning_rate": 0.3, "evaluation_rate": 0.2, "architecture_rate": 2.0},
     "momentum": 0.0,
 }
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 Arrays = dict[str, Tensor]
 
 
@@ -50,11 +50,11 @@ def config_of(
 class Party:
     """One site and its server, without an engine between."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.side = Side(client.config, client.facts, client.public)
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.side = Side(site.config, site.facts, site.public)
         self.server = dp_fnas.server_start(self.side)
-        self.memory = dp_fnas.client_start(client)
+        self.memory = dp_fnas.site_start(site)
         self.round = 0
 
     def order(self) -> Order:
@@ -62,7 +62,7 @@ class Party:
         return Order(number, dp_fnas.orders(self.side, self.server, [0], number)[0])
 
     def update(self) -> Arrays:
-        turn = dp_fnas.client_round(self.client, self.memory, self.order())
+        turn = dp_fnas.site_round(self.site, self.memory, self.order())
         self.memory, self.round = turn.memory, self.round + 1
         self.sent = Update(0, self.round, turn.update, turn.receipts)
         return dict(turn.update.arrays)
@@ -81,11 +81,11 @@ def mean_gradient(model: torch.nn.Module, samples: Samples, of: list[Any]) -> li
 
 def naive_darts(party: Party, together: bool) -> list[Arrays]:
     """First-order DARTS and the training after it, written out: the arrays after each round."""
-    client, o, after = party.client, TINY, list[Arrays]()
-    val, train = halves(client)[1], halves(client)[0]
-    model = loaded(client, party.server)
-    searching = search_rounds(client.config)
-    for number in range(1, client.config.federation.rounds + 1):
+    site, o, after = party.site, TINY, list[Arrays]()
+    val, train = halves(site)[1], halves(site)[0]
+    model = loaded(site, party.server)
+    searching = search_rounds(site.config)
+    for number in range(1, site.config.federation.rounds + 1):
         if number > searching:
             moves = [(list(model.parameters()), concat([train, val]), o["evaluation_rate"])]
         else:
@@ -101,7 +101,7 @@ def naive_darts(party: Party, together: bool) -> list[Arrays]:
             assert isinstance(model, SuperNetwork)
             genotype = discretised(model).to_json()
             fresh = dp_fnas.begun(
-                client.spec, dp_fnas.options_of(client.config, dp_fnas.Options), 0, genotype
+                site.spec, dp_fnas.options_of(site.config, dp_fnas.Options), 0, genotype
             )
             model = fresh
         after.append({n: p.detach().clone() for n, p in model.named_parameters()})
@@ -110,9 +110,11 @@ def naive_darts(party: Party, together: bool) -> list[Arrays]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["alternate", "together"])
-def test_one_party_without_noise_is_first_order_darts(exchange: str, site: Site, tmp_path: Path):
-    client = site(config_of(exchange=exchange), tmp_path / "r")
-    party = Party(client)
+def test_one_party_without_noise_is_first_order_darts(
+    exchange: str, make_site: MakeSite, tmp_path: Path
+):
+    site = make_site(config_of(exchange=exchange), tmp_path / "r")
+    party = Party(site)
     expected = naive_darts(party, exchange == "together")
     for number, arrays in enumerate(expected, start=1):
         found = party.step()
@@ -122,13 +124,13 @@ def test_one_party_without_noise_is_first_order_darts(exchange: str, site: Site,
 
 
 @pytest.mark.slow
-def test_the_second_order_term_is_that_of_equation_7(site: Site, tmp_path: Path):
-    client = site(config_of(order="second"), tmp_path / "r")
-    party, xi = Party(client), TINY["learning_rate"]
+def test_the_second_order_term_is_that_of_equation_7(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(order="second"), tmp_path / "r")
+    party, xi = Party(site), TINY["learning_rate"]
     before = party.server.part("network")
     after = party.step()
-    train, val = halves(client)
-    model = loaded(client, Bundle(party.server.arrays, {"genotype": None}))
+    train, val = halves(site)
+    model = loaded(site, Bundle(party.server.arrays, {"genotype": None}))
     first = mean_gradient(model, val, alphas(model))
     direction = mean_gradient(model, val, weights(model))
     length = math.sqrt(sum(float(v.square().sum()) for v in direction))
@@ -165,20 +167,20 @@ def clipped_mean(model: torch.nn.Module, samples: Samples, clip: float) -> Tenso
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "clip"), [("W", 0.5), ("A", 0.02)])
 def test_gradients_are_clipped_a_sample_at_a_time(
-    part: str, clip: float, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, clip: float, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(gradients, "SystemNoise", Silent)
     options = {"exchange": "together", "clip": 0.5, "architecture_clip": 0.02}
-    client = site(config_of(privacy={"epsilon": 8.0}, **options), tmp_path / "r")
-    party = Party(client)
-    model = loaded(client, party.server)
+    site = make_site(config_of(privacy={"epsilon": 8.0}, **options), tmp_path / "r")
+    party = Party(site)
+    model = loaded(site, party.server)
     for p in alphas(model) if part == "W" else weights(model):
         p.requires_grad_(False)
-    samples = halves(client)[part == "A"]
+    samples = halves(site)[part == "A"]
     found = party.update()
     # Divided by the number that the site plans with, which is a noised one.
     expected = clipped_mean(model, samples, clip)
-    expected *= samples.units / planned_halves(client)[part == "A"]
+    expected *= samples.units / planned_halves(site)[part == "A"]
     off = flat(found, part == "A") - expected
     assert float(off.norm()) <= 1e-5 * float(expected.norm())
 
@@ -197,18 +199,18 @@ def noise_ratios(party: Party, times: int) -> tuple[float, float]:
 
     def ratio(alpha: bool, clip: float) -> float:
         spread = torch.stack([flat(row, alpha) for row in rows]).double().std(0)
-        return float(spread.square().mean().sqrt()) * planned_halves(party.client)[alpha] / clip / 3
+        return float(spread.square().mean().sqrt()) * planned_halves(party.site)[alpha] / clip / 3
 
     return ratio(False, 0.5), ratio(True, 0.02)
 
 
 @pytest.mark.slow
 def test_noise_has_the_scale_that_is_charged(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     options = {"exchange": "together", "clip": 0.5, "architecture_clip": 0.02}
     told = {"rounds": 60, "steps_a_charge": 100, "noise_multiplier": 3.0}
-    party = Party(site(config_of(**told, **options), tmp_path / "r"))
+    party = Party(make_site(config_of(**told, **options), tmp_path / "r"))
     for ratio in noise_ratios(party, 16):
         assert 0.84 < ratio < 1.16
     usual = SystemNoise.normal
@@ -217,17 +219,17 @@ def test_noise_has_the_scale_that_is_charged(
         assert ratio < 0.84
 
 
-def steps_of(client: Client, subset: str) -> int:
-    events = [e.event for e in client.account.entries if e.charge.subset == subset]
+def steps_of(site: Site, subset: str) -> int:
+    events = [e.event for e in site.account.entries if e.charge.subset == subset]
     return sum(e.steps for e in events if isinstance(e, SampledGaussian))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["first", "second"])
-def test_every_read_is_charged_on_its_part(order: str, site: Site, tmp_path: Path):
+def test_every_read_is_charged_on_its_part(order: str, make_site: MakeSite, tmp_path: Path):
     told = {"order": order, "steps_a_charge": 1}
-    client = site(config_of(privacy={"epsilon": 8.0}, **told), tmp_path / "r")
-    party, c = Party(client), client.config
+    site = make_site(config_of(privacy={"epsilon": 8.0}, **told), tmp_path / "r")
+    party, c = Party(site), site.config
     kinds = [asked(c, r) for r in range(1, 7)]
     assert kinds == ["W", "A", "W", "A", "E", "E"]
     second, seen = order == "second", {"train": 0, "search": 0}
@@ -235,56 +237,58 @@ def test_every_read_is_charged_on_its_part(order: str, site: Site, tmp_path: Pat
         party.step()
         seen["train"] += {"W": 1, "A": int(second), "E": 1}[kind]
         seen["search"] += {"W": 0, "A": 1 + second, "E": 1}[kind]
-        assert {k: steps_of(client, k) for k in seen} == seen
+        assert {k: steps_of(site, k) for k in seen} == seen
         assert party.sent.receipts
-    assert client.account.spent() <= 8
-    assert client.account.spent() > 7.9  # the plan was for all of these
+    assert site.account.spent() <= 8
+    assert site.account.spent() > 7.9  # the plan was for all of these
 
 
 @pytest.mark.slow
-def test_a_charge_pays_for_steps_to_come(site: Site, tmp_path: Path):
-    client = site(config_of(privacy={"epsilon": 8.0}, steps_a_charge=3), tmp_path / "r")
-    party = Party(client)
+def test_a_charge_pays_for_steps_to_come(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(privacy={"epsilon": 8.0}, steps_a_charge=3), tmp_path / "r")
+    party = Party(site)
     for _ in range(6):
         party.step()
-    count, *charges = client.account.entries
+    count, *charges = site.account.entries
     assert count.charge.mechanism == "count"
     train = [e for e in charges if e.charge.subset == "train"]
     assert [e.event.steps for e in train] == [2, 2]  # of 4 steps, in as few charges as 3 allow
-    assert client.account.spent() <= 8
+    assert site.account.spent() <= 8
 
 
 @pytest.mark.slow
-def test_the_last_network_without_noise_is_charged_as_unprotected(site: Site, tmp_path: Path):
-    client = site(config_of(noise_multiplier=2.0, evaluation="plain"), tmp_path / "r")
-    party = Party(client)
+def test_the_last_network_without_noise_is_charged_as_unprotected(
+    make_site: MakeSite, tmp_path: Path
+):
+    site = make_site(config_of(noise_multiplier=2.0, evaluation="plain"), tmp_path / "r")
+    party = Party(site)
     for _ in range(6):
         party.step()
-    plain = [e.charge.subset for e in client.account.entries if isinstance(e.event, Unprotected)]
+    plain = [e.charge.subset for e in site.account.entries if isinstance(e.event, Unprotected)]
     assert sorted(plain) == ["search", "search", "train", "train"]
-    assert client.account.spent() == math.inf
-    assert 0 < client.account.spent_protected() < math.inf
-    assert (steps_of(client, "train"), steps_of(client, "search")) == (2, 2)
+    assert site.account.spent() == math.inf
+    assert 0 < site.account.spent_protected() < math.inf
+    assert (steps_of(site, "train"), steps_of(site, "search")) == (2, 2)
 
 
 @pytest.mark.slow
-def test_the_theorem_stands_beside_the_exact_epsilon(site: Site, tmp_path: Path):
-    client = site(config_of(noise_multiplier=2.0, batch_size=10), tmp_path / "r")
-    party = Party(client)
+def test_the_theorem_stands_beside_the_exact_epsilon(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(noise_multiplier=2.0, batch_size=10), tmp_path / "r")
+    party = Party(site)
     for _ in range(6):
         party.step()
-    n, steps = planned_halves(client)[0], steps_of(client, "train")
-    told = dp_fnas.size(client, party.memory).about["theorem_3_1"]
+    n, steps = planned_halves(site)[0], steps_of(site, "train")
+    told = dp_fnas.size(site, party.memory).about["theorem_3_1"]
     assert "approximate" in told["note"]
     expected = 10 / n * math.sqrt(steps * (math.exp(1 / 2**2) - 1))
     assert math.isclose(told["train"]["mu"], expected, rel_tol=1e-9)
-    assert 0 < told["train"]["epsilon"] < client.account.spent() * 1.5
+    assert 0 < told["train"]["epsilon"] < site.account.spent() * 1.5
 
 
-def test_a_noise_too_small_for_the_budget_is_refused(site: Site, tmp_path: Path):
-    client = site(config_of(privacy={"epsilon": 1.0}, noise_multiplier=0.5), tmp_path / "r")
+def test_a_noise_too_small_for_the_budget_is_refused(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(privacy={"epsilon": 1.0}, noise_multiplier=0.5), tmp_path / "r")
     with pytest.raises(BudgetExhausted, match="noise of at least"):
-        dp_fnas.client_start(client)
+        dp_fnas.site_start(site)
 
 
 @pytest.mark.parametrize(
@@ -298,10 +302,10 @@ def test_a_noise_too_small_for_the_budget_is_refused(site: Site, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_served_is_refused(
-    told: dict[str, Any], privacy: dict[str, Any], site: Site, tmp_path: Path
+    told: dict[str, Any], privacy: dict[str, Any], make_site: MakeSite, tmp_path: Path
 ):
     with pytest.raises(BadInput, match=r"^expected .*, got .*; .*$"):
-        site(config_of(privacy=privacy, **told), tmp_path / "r")
+        make_site(config_of(privacy=privacy, **told), tmp_path / "r")
 
 
 @pytest.mark.parametrize("rounds", [3, 10])

@@ -42,7 +42,7 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Turn
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples
 from panas.privacy.plan import Plan
@@ -50,7 +50,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 SMALL: dict[str, Any] = {
     "cells": 1,
     "channels": 2,
@@ -277,21 +277,21 @@ def test_a_round_without_noise_equals_plain_darts(private: bool, ahead: bool, sp
 # Whole rounds.
 
 
-def side_of(client: Client) -> Side:
-    return Side(client.config, client.facts, client.public)
+def side_of(site: Site) -> Side:
+    return Side(site.config, site.facts, site.public)
 
 
-def play(clients: list[Client], rounds: int) -> tuple[Bundle, list[list[Turn]]]:
+def play(clients: list[Site], rounds: int) -> tuple[Bundle, list[list[Turn]]]:
     """Some rounds of a federation, in this process; the server's memory, and all turns."""
     side = side_of(clients[0])
     server = feathers.server_start(side)
-    kept = [feathers.client_start(c) for c in clients]
+    kept = [feathers.site_start(c) for c in clients]
     turns = []
     for number in range(1, rounds + 1):
         orders = feathers.orders(side, server, [c.id for c in clients], number)
         turns.append(
             [
-                feathers.client_round(c, m, Order(number, orders[c.id]))
+                feathers.site_round(c, m, Order(number, orders[c.id]))
                 for c, m in zip(clients, kept, strict=True)
             ]
         )
@@ -305,16 +305,18 @@ def play(clients: list[Client], rounds: int) -> tuple[Bundle, list[list[Turn]]]:
 
 
 @pytest.mark.slow
-def test_one_setting_and_no_noise_is_federated_darts_step_by_step(site: Site, tmp_path: Path):
+def test_one_setting_and_no_noise_is_federated_darts_step_by_step(
+    make_site: MakeSite, tmp_path: Path
+):
     run = config(4, FREE, learning_rates=[0.3], architecture_rates=[0.7], search_share=0.75)
-    clients = [site(run, tmp_path / "r", i) for i in (0, 1)]
+    clients = [make_site(run, tmp_path / "r", i) for i in (0, 1)]
     server, turns = play(clients, 2)
     assert all(not t.update.record.keys() & {"reward"} for pair in turns for t in pair)
     oracle = network_of(run, clients[0].facts, None)
     for _ in range(2):
         ends, weights = [], []
-        for client in clients:
-            local, parts = network_of(run, client.facts, None), parts_of(client)
+        for site in clients:
+            local, parts = network_of(run, site.facts, None), parts_of(site)
             local.load_state_dict(oracle.state_dict())
             naive_darts(local, parts.weights, parts.architecture, (0.3, 0.7), False)
             ends.append(local.state_dict())
@@ -329,12 +331,12 @@ def test_one_setting_and_no_noise_is_federated_darts_step_by_step(site: Site, tm
 
 
 def test_a_round_measures_from_the_same_network_and_the_server_learns_of_it(
-    site: Site, tmp_path: Path
+    make_site: MakeSite, tmp_path: Path
 ):
     run = config(8, FREE, learning_rates=[0.5, 1e-6], exploration=9.0, search_share=0.5)
-    client = site(run, tmp_path / "r")
-    first = feathers.server_start(side_of(client))
-    server, turns = play([client], 3)
+    site = make_site(run, tmp_path / "r")
+    first = feathers.server_start(side_of(site))
+    server, turns = play([site], 3)
     assert [t[0].update.record.keys() == {"reward", "samples"} for t in turns] == [
         True,
         True,
@@ -351,31 +353,33 @@ def test_a_round_measures_from_the_same_network_and_the_server_learns_of_it(
 
 
 def test_the_chosen_network_begins_anew_and_the_report_tells_of_the_search(
-    site: Site, tmp_path: Path
+    make_site: MakeSite, tmp_path: Path
 ):
     run = config(4, FREE, search_share=0.5)
-    client = site(run, tmp_path / "r")
-    server, turns = play([client], 2)
+    site = make_site(run, tmp_path / "r")
+    server, turns = play([site], 2)
     assert (server.record["stage"], search_rounds(run)) == ("evaluation", 2)
-    fresh = network_of(run, client.facts, server.record["architecture"]).state_dict()
+    fresh = network_of(run, site.facts, server.record["architecture"]).state_dict()
     assert all(torch.equal(fresh[k], server.arrays[k]) for k in fresh)
-    last = feathers.orders(side_of(client), server, [0], 5)[0]
-    memory = feathers.client_finish(client, turns[-1][0].memory, Order(5, last))
-    about = feathers.size(client, memory).about
+    last = feathers.orders(side_of(site), server, [0], 5)[0]
+    memory = feathers.site_finish(site, turns[-1][0].memory, Order(5, last))
+    about = feathers.size(site, memory).about
     assert [row["stage"] for row in about["hyperparameters"]] == ["search", "search"]
     assert about["architecture"] == server.record["architecture"]
-    parts = parts_of(client)
+    parts = parts_of(site)
     assert about["search_passes"] == 2 * (len(parts.weights) + len(parts.architecture))
-    logits = feathers.predictor(client, memory)(client.data.test)
-    assert logits.shape == (len(client.data.test), 10)
+    logits = feathers.predictor(site, memory)(site.data.test)
+    assert logits.shape == (len(site.data.test), 10)
 
 
 @pytest.mark.slow
-def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site, tmp_path: Path):
+def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(
+    make_site: MakeSite, tmp_path: Path
+):
     run = config(6, {"epsilon": 3.0}, learning_rates=[0.5, 0.2], exploration=1.0, lookahead=True)
-    client = site(run, tmp_path / "r")
-    _, turns = play([client], 6)
-    by_id = {e.id: e.charge for e in client.account.entries}
+    site = make_site(run, tmp_path / "r")
+    _, turns = play([site], 6)
+    by_id = {e.id: e.charge for e in site.account.entries}
     told = [[(by_id[r].mechanism, by_id[r].subset) for r in t[0].receipts] for t in turns]
     train, search, score = ("dp-sgd", "train"), ("dp-sgd", "search"), ("reward", "search")
     assert told == [
@@ -386,7 +390,7 @@ def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site,
         [train],
         [train],
     ]
-    account = client.account
+    account = site.account
     assert [e.charge.mechanism for e in account.entries].count("count") == 1
     assert len(account.entries) == 1 + sum(map(len, told))
     for subset in ("train", "search"):
@@ -397,36 +401,38 @@ def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site,
 
 
 @pytest.mark.slow
-def test_balanced_classes_are_paid_for_where_no_label_is_public(site: Site, tmp_path: Path):
+def test_balanced_classes_are_paid_for_where_no_label_is_public(
+    make_site: MakeSite, tmp_path: Path
+):
     run = config(2, {"epsilon": 3.0}, balance=True, public=0.0)
-    client = site(run, tmp_path / "r")
-    _, turns = play([client], 2)
-    first, *rest = client.account.entries
+    site = make_site(run, tmp_path / "r")
+    _, turns = play([site], 2)
+    first, *rest = site.account.entries
     assert (first.charge.mechanism, first.charge.subset) == ("label-histogram", "train")
     assert all(e.charge.mechanism != "label-histogram" for e in rest)
-    assert 0.9 * 3 < client.account.spent() <= 3
+    assert 0.9 * 3 < site.account.spent() <= 3
     assert len(turns[-1][0].memory.record["class_weights"]) == 10
 
 
-def test_public_labels_balance_classes_for_nothing(site: Site, tmp_path: Path):
-    client = site(config(2, {"epsilon": 3.0}, balance=True), tmp_path / "r")
-    weights = feathers.client_start(client).record["class_weights"]
-    assert [e.charge.mechanism for e in client.account.entries] == ["count"]
-    assert weights == pytest.approx(balancing(client.public.histogram().double().tolist()))
+def test_public_labels_balance_classes_for_nothing(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config(2, {"epsilon": 3.0}, balance=True), tmp_path / "r")
+    weights = feathers.site_start(site).record["class_weights"]
+    assert [e.charge.mechanism for e in site.account.entries] == ["count"]
+    assert weights == pytest.approx(balancing(site.public.histogram().double().tolist()))
 
 
-def test_it_needs_two_rounds_and_hyperparameters(site: Site, tmp_path: Path):
-    client = site(config(2), tmp_path / "r")
-    short = replace(side_of(client), config=config(1))
+def test_it_needs_two_rounds_and_hyperparameters(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config(2), tmp_path / "r")
+    short = replace(side_of(site), config=config(1))
     with pytest.raises(BadInput, match=r"^expected federation.rounds of at least 2.*; raise it$"):
         feathers.check(short)
     for name in ("learning_rates", "momenta", "architecture_rates"):
-        empty = replace(side_of(client), config=config(2, **{name: []}))
+        empty = replace(side_of(site), config=config(2, **{name: []}))
         with pytest.raises(BadInput, match=rf"^expected federation.options.{name} to hold"):
             feathers.check(empty)
 
 
-def test_tables_have_their_own_space(site: Site, tmp_path: Path):
+def test_tables_have_their_own_space(make_site: MakeSite, tmp_path: Path):
     rng = np.random.default_rng(0)
     rows = [f"{a:.3f},{b:.3f},{int(a + b > 0)}" for a, b in rng.normal(size=(150, 2))]
     table = tmp_path / "table.csv"
@@ -443,11 +449,11 @@ def test_tables_have_their_own_space(site: Site, tmp_path: Path):
             },
         }
     )
-    client = site(run, tmp_path / "r")
-    assert isinstance(space_of(run, client.facts).search, MLPSpace)
-    server, _ = play([client], 1)
+    site = make_site(run, tmp_path / "r")
+    assert isinstance(space_of(run, site.facts).search, MLPSpace)
+    server, _ = play([site], 1)
     assert len(server.record["architecture"]["blocks"]) == 1
-    assert client.account.spent() <= 8
+    assert site.account.spent() <= 8
 
 
 def test_without_samples_no_loss_changes():

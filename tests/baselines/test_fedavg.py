@@ -16,12 +16,12 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods import update_method
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 LR = 0.05
 
 
@@ -43,19 +43,19 @@ def config_of(clients: int) -> RunConfig:
     )
 
 
-def test_one_site_is_local_training_step_by_step(site: Site, tmp_path: Path):
-    client = site(config_of(1), tmp_path / "r")
-    side, train = Side(client.config, client.facts, client.public), client.data.train
-    server, memory = fedavg.server_start(side), fedavg.client_start(client)
-    alone: nn.Module = convolutional(client.spec.shape, client.spec.classes, [4], 8, "group")
+def test_one_site_is_local_training_step_by_step(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(1), tmp_path / "r")
+    side, train = Side(site.config, site.facts, site.public), site.data.train
+    server, memory = fedavg.server_start(side), fedavg.site_start(site)
+    alone: nn.Module = convolutional(site.spec.shape, site.spec.classes, [4], 8, "group")
     alone.load_state_dict(dict(server.arrays))
     for number in (1, 2):
         order = Order(number, fedavg.orders(side, server, [0], number)[0])
-        turn = fedavg.client_round(client, memory, order)
+        turn = fedavg.site_round(site, memory, order)
         update = Update(0, number, turn.update, turn.receipts)
         server = fedavg.server_round(side, server, [update], np.random.default_rng(0))
         memory = turn.memory
-        rng = stream(client.config.seed, "client", 0, "round", number, "train")
+        rng = stream(site.config.seed, "client", 0, "round", number, "train")
         for batch in torch.from_numpy(rng.permutation(len(train))).split(16):
             if len(batch) > 1:
                 loss = F.cross_entropy(alone(train.inputs(batch)), train.y[batch])
@@ -68,10 +68,10 @@ def test_one_site_is_local_training_step_by_step(site: Site, tmp_path: Path):
 
 
 def test_the_server_averages_by_samples_and_keeps_its_weights_if_nobody_sends(
-    site: Site, tmp_path: Path
+    make_site: MakeSite, tmp_path: Path
 ):
-    client = site(config_of(2), tmp_path / "r")
-    side = Side(client.config, client.facts, client.public)
+    site = make_site(config_of(2), tmp_path / "r")
+    side = Side(site.config, site.facts, site.public)
     memory = fedavg.server_start(side)
     shapes = {name: w.shape for name, w in memory.arrays.items()}
     rng = torch.Generator().manual_seed(0)
@@ -94,24 +94,24 @@ def test_the_server_averages_by_samples_and_keeps_its_weights_if_nobody_sends(
 
 @pytest.mark.parametrize("method", ["fedavg", "fedgh", "fedproto"])
 def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
-    method: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     config = {"data": {"limit": 80}, "federation": {"method": method, "clients": 1}}
-    client = site(build_config(config), tmp_path / "r")
+    site = make_site(build_config(config), tmp_path / "r")
     monkeypatch.setattr("baselines.networks.cnns.MOST_WEIGHTS", 100)
     with pytest.raises(BadInput, match="a layer of at most"):
-        update_method(method).client_start(client)
-    assert not client.account.entries
+        update_method(method).site_start(site)
+    assert not site.account.entries
 
 
 @pytest.mark.parametrize("method", ["fedavg", "feathers", "decnas"])
 def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
-    method: str, site: Site, tmp_path: Path
+    method: str, make_site: MakeSite, tmp_path: Path
 ):
     federation = {"method": method, "clients": 1, "rounds": 4, "options": {"epochs": 10**5}}
     privacy = {"epsilon": 0.5, "delta": 1e-3}
     config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
-    client = site(config, tmp_path / "r")
+    site = make_site(config, tmp_path / "r")
     with pytest.raises(BudgetExhausted, match="noise above 100 times"):
-        update_method(method).client_start(client)
-    assert not client.account.entries
+        update_method(method).site_start(site)
+    assert not site.account.entries

@@ -22,11 +22,11 @@ from dprbft.methods.side import Side
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 WIDTH = 6
 
 
@@ -54,13 +54,13 @@ def sent(site: int, classes: list[int]) -> Update:
     return Update(site, 1, Bundle(arrays), ("r",))
 
 
-def side_of(client: Client) -> Side:
-    return Side(client.config, client.facts, client.public)
+def side_of(site: Site) -> Side:
+    return Side(site.config, site.facts, site.public)
 
 
-def test_the_header_takes_one_step_a_class_mean_site_by_site(site: Site, tmp_path: Path):
-    client = site(config_of(server_learning_rate=0.3, server_epochs=2), tmp_path / "r")
-    side = side_of(client)
+def test_the_header_takes_one_step_a_class_mean_site_by_site(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(server_learning_rate=0.3, server_epochs=2), tmp_path / "r")
+    side = side_of(site)
     memory = fedgh.server_start(side)
     updates = [sent(0, [0, 4]), sent(1, [7])]
     trained = fedgh.server_round(side, memory, updates, np.random.default_rng(0))
@@ -81,8 +81,8 @@ def test_the_header_takes_one_step_a_class_mean_site_by_site(site: Site, tmp_pat
 
 
 @pytest.mark.parametrize("method", [fedgh, fedgh_published])
-def test_other_class_means_are_refused(method: Any, site: Site, tmp_path: Path):
-    side = side_of(site(config_of(), tmp_path / "r"))
+def test_other_class_means_are_refused(method: Any, make_site: MakeSite, tmp_path: Path):
+    side = side_of(make_site(config_of(), tmp_path / "r"))
     with pytest.raises(BadInput, match="different classes"):
         method.server_round(
             side, method.server_start(side), [sent(0, [10])], np.random.default_rng(0)
@@ -103,18 +103,18 @@ def test_in_a_run_the_header_moves_and_as_published_it_does_not(method: str, tmp
     assert moved == (method == "fedgh")
 
 
-def turn_of(client: Client) -> tuple[Any, Any, Order]:
-    method = update_method(client.config.federation.method)
-    side = side_of(client)
-    bundle = method.orders(side, method.server_start(side), [client.id], 1)[client.id]
+def turn_of(site: Site) -> tuple[Any, Any, Order]:
+    method = update_method(site.config.federation.method)
+    side = side_of(site)
+    bundle = method.orders(side, method.server_start(side), [site.id], 1)[site.id]
     order = Order(1, bundle)
-    return method, method.client_round(client, method.client_start(client), order), order
+    return method, method.site_round(site, method.site_start(site), order), order
 
 
-def test_sites_have_networks_of_their_own_and_one_header(site: Site, tmp_path: Path):
+def test_sites_have_networks_of_their_own_and_one_header(make_site: MakeSite, tmp_path: Path):
     run = tmp_path / "r"
-    sites = [site(config_of(), run, i) for i in (0, 1)]
-    sizes = [fedgh.size(c, fedgh.client_start(c)) for c in sites]
+    sites = [make_site(config_of(), run, i) for i in (0, 1)]
+    sizes = [fedgh.size(c, fedgh.site_start(c)) for c in sites]
     assert [s.about["network"] for s in sizes] == ["CNN 1", "CNN 2"]
     # The second has half the channels in its second convolution, and 5 for 8 numbers after it.
     first = 2 * 10 + 4 * 19 + 8 * (4 * 4 + 1) + 6 * 9 + 10 * 7
@@ -123,37 +123,37 @@ def test_sites_have_networks_of_their_own_and_one_header(site: Site, tmp_path: P
 
 
 @pytest.mark.parametrize("keep", ["local", "global"])
-def test_the_header_that_is_asked_for_is_kept(keep: str, site: Site, tmp_path: Path):
-    client = site(config_of(keep=keep), tmp_path / "r")
-    _, turn, _ = turn_of(client)
+def test_the_header_that_is_asked_for_is_kept(keep: str, make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(keep=keep), tmp_path / "r")
+    _, turn, _ = turn_of(site)
     last = {"weight": torch.ones(10, WIDTH), "bias": torch.zeros(10)}
-    kept = fedgh.client_finish(client, turn.memory, Order(3, Bundle(last)))
+    kept = fedgh.site_finish(site, turn.memory, Order(3, Bundle(last)))
     wanted = last["weight"] if keep == "global" else turn.memory.arrays["header.weight"]
     assert torch.equal(kept.arrays["header.weight"], wanted)
     assert torch.equal(kept.arrays["bottom.0.weight"], turn.memory.arrays["bottom.0.weight"])
 
 
 def test_training_begins_with_the_header_that_was_sent(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(config_of(), tmp_path / "r")
+    site = make_site(config_of(), tmp_path / "r")
     seen = []
 
-    def train(client: Client, model: Any, *rest: Any) -> tuple[Any, None]:
+    def train(site: Site, model: Any, *rest: Any) -> tuple[Any, None]:
         seen.append(model.state_dict()["header.weight"].clone())
         return rest[1], None
 
     monkeypatch.setattr(fedgh, "train_locally", train)
-    _, turn, order = turn_of(client)
+    _, turn, order = turn_of(site)
     assert torch.equal(seen[0], order.bundle.arrays["weight"])
     assert not turn.update  # the budget paid for no training, so that nothing is sent
 
 
-def test_all_of_the_budget_is_spent_on_both(site: Site, tmp_path: Path):
-    client = site(config_of(), tmp_path / "r")
-    method, turn, order = turn_of(client)
-    method.client_round(client, turn.memory, Order(2, order.bundle))
-    account = client.account
+def test_all_of_the_budget_is_spent_on_both(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(), tmp_path / "r")
+    method, turn, order = turn_of(site)
+    method.site_round(site, turn.memory, Order(2, order.bundle))
+    account = site.account
     assert 0.95 * 8 < account.spent() <= 8
     assert 0 < account.spent("release") < account.spent("training") < 8
     assert math.isfinite(account.spent())

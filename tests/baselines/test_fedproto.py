@@ -17,13 +17,13 @@ from baselines.fedproto import Headed, prototype_loss
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.privacy.gradients.per_sample import PerSample
 from panas.runtime.errors import BadInput
 from panas.training.any_model import logits_of
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 WIDTH, CLASSES = 6, 10
 FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
@@ -46,8 +46,8 @@ def config_of(privacy: dict[str, Any] | None = None, **options: Any) -> RunConfi
     )
 
 
-def side_of(client: Client) -> Side:
-    return Side(client.config, client.facts, client.public)
+def side_of(site: Site) -> Side:
+    return Side(site.config, site.facts, site.public)
 
 
 PROTOTYPES = torch.arange(12.0).view(3, 4)
@@ -93,8 +93,10 @@ def sent(site: int, counts: dict[int, float]) -> Update:
 
 
 @pytest.mark.parametrize("weighting", ["counts", "equal"])
-def test_prototypes_are_averaged_class_by_class(weighting: str, site: Site, tmp_path: Path):
-    side = side_of(site(config_of(weighting=weighting), tmp_path / "r"))
+def test_prototypes_are_averaged_class_by_class(
+    weighting: str, make_site: MakeSite, tmp_path: Path
+):
+    side = side_of(make_site(config_of(weighting=weighting), tmp_path / "r"))
     memory = fedproto.server_start(side)
     assert not bool(memory.arrays["known"].any())
     updates = [sent(0, {0: 2.0, 4: 5.0}), sent(1, {4: 1.5}), sent(2, {})]
@@ -111,8 +113,8 @@ def test_prototypes_are_averaged_class_by_class(weighting: str, site: Site, tmp_
     torch.testing.assert_close(later.arrays["prototypes"][4], b[0])
 
 
-def test_prototypes_of_another_form_are_refused(site: Site, tmp_path: Path):
-    side = side_of(site(config_of(), tmp_path / "r"))
+def test_prototypes_of_another_form_are_refused(make_site: MakeSite, tmp_path: Path):
+    side = side_of(make_site(config_of(), tmp_path / "r"))
     for bad in (sent(0, {10: 1.0}), sent(0, {1: 0.0})):
         with pytest.raises(BadInput, match="in an update"):
             fedproto.server_round(
@@ -120,8 +122,8 @@ def test_prototypes_of_another_form_are_refused(site: Site, tmp_path: Path):
             )
 
 
-def order_of(client: Client, number: int = 1) -> Order:
-    side = side_of(client)
+def order_of(site: Site, number: int = 1) -> Order:
+    side = side_of(site)
     memory = fedproto.server_start(side)
     memory = fedproto.server_round(
         side, memory, [sent(0, dict.fromkeys((0, 3, 7), 1.0))], np.random.default_rng(0)
@@ -129,14 +131,14 @@ def order_of(client: Client, number: int = 1) -> Order:
     return Order(number, fedproto.orders(side, memory, [0], number)[0])
 
 
-def test_representations_are_drawn_to_prototypes(site: Site, tmp_path: Path):
+def test_representations_are_drawn_to_prototypes(make_site: MakeSite, tmp_path: Path):
     """The stronger lambda, the nearer the means of classes come to the global ones."""
     apart = []
     for importance in (0.0, 50.0):
         told = {"importance": importance, "epochs": 40, "learning_rate": 0.02, "unit": False}
-        client = site(config_of(FREE, **told), tmp_path / str(importance))
-        order = order_of(client)
-        turn = fedproto.client_round(client, fedproto.client_start(client), order)
+        site = make_site(config_of(FREE, **told), tmp_path / str(importance))
+        order = order_of(site)
+        turn = fedproto.site_round(site, fedproto.site_start(site), order)
         means, prototypes = turn.update.arrays, order.bundle.arrays["prototypes"]
         common = [i for i, c in enumerate(means["classes"].tolist()) if c in (0, 3, 7)]
         near = means["means"][common] - prototypes[means["classes"][common]]
@@ -146,33 +148,31 @@ def test_representations_are_drawn_to_prototypes(site: Site, tmp_path: Path):
 
 @pytest.mark.parametrize("predict", ["head", "prototypes"])
 def test_a_site_predicts_by_its_head_or_by_the_nearest_prototype(
-    predict: str, site: Site, tmp_path: Path
+    predict: str, make_site: MakeSite, tmp_path: Path
 ):
-    client = site(config_of(predict=predict), tmp_path / "r")
-    memory = fedproto.client_start(client)
-    test = client.data.test
-    before = fedproto.predictor(client, memory)(test)
+    site = make_site(config_of(predict=predict), tmp_path / "r")
+    memory = fedproto.site_start(site)
+    test = site.data.test
+    before = fedproto.predictor(site, memory)(test)
     assert before.shape == (len(test), CLASSES)
-    order = order_of(client, 3)
-    kept = fedproto.client_finish(client, memory, order)
-    logits = fedproto.predictor(client, kept)(test)
+    order = order_of(site, 3)
+    kept = fedproto.site_finish(site, memory, order)
+    logits = fedproto.predictor(site, kept)(test)
     if predict == "head":
         assert torch.equal(logits, before)
         return
-    outputs = logits_of(fedproto._loaded(client, memory.arrays), test)
+    outputs = logits_of(fedproto._loaded(site, memory.arrays), test)
     for z, found in zip(outputs[:, CLASSES:], logits, strict=True):
         distances = {c: float((z - order.bundle.arrays["prototypes"][c]).norm()) for c in (0, 3, 7)}
         assert int(found.argmax()) == min(distances, key=distances.__getitem__)
         assert bool(torch.isfinite(found).all())
 
 
-def test_a_site_that_may_not_train_sends_nothing(site: Site, tmp_path: Path):
-    client = site(config_of(), tmp_path / "r")
-    memory = fedproto.client_start(client)
+def test_a_site_that_may_not_train_sends_nothing(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(), tmp_path / "r")
+    memory = fedproto.site_start(site)
     spending = {**memory.record["spending"]}
     spending["plan"] = {**spending["plan"], "rounds": 0}
-    turn = fedproto.client_round(
-        client, replace(memory, record={"spending": spending}), order_of(client)
-    )
+    turn = fedproto.site_round(site, replace(memory, record={"spending": spending}), order_of(site))
     assert not turn.update
-    assert [e.charge.mechanism for e in client.account.entries] == ["count"]
+    assert [e.charge.mechanism for e in site.account.entries] == ["count"]

@@ -17,7 +17,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Turn
 from dprbft.paths import ledger_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -119,20 +119,20 @@ class First(Ledger):
         return super().charge(charge)
 
 
-def turn_of(client: Client) -> Turn:
-    side = Side(client.config, client.facts, client.public)
-    memory, start = perfedrlnas.client_start(client), perfedrlnas.server_start(side)
+def turn_of(site: Site) -> Turn:
+    side = Side(site.config, site.facts, site.public)
+    memory, start = perfedrlnas.site_start(site), perfedrlnas.server_start(side)
     order = Order(1, perfedrlnas.orders(side, start, [0], 1)[0])
-    return perfedrlnas.client_round(client, memory, order)
+    return perfedrlnas.site_round(site, memory, order)
 
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 
 def test_a_round_charges_weights_and_reward(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(config_of(), tmp_path / "r")
+    site = make_site(config_of(), tmp_path / "r")
     scales: list[tuple[int, ...]] = []
 
     def normal(self: SystemNoise, *shape: int) -> torch.Tensor:
@@ -140,37 +140,35 @@ def test_a_round_charges_weights_and_reward(
         return torch.full(shape, 0.25, dtype=torch.float64)
 
     monkeypatch.setattr("baselines.perfedrlnas.SystemNoise.normal", normal)
-    turn = turn_of(client)
-    events = {e.id: e for e in client.account.entries}
+    turn = turn_of(site)
+    events = {e.id: e for e in site.account.entries}
     assert [type(events[r].event) for r in turn.receipts] == [SampledGaussian, Gaussian]
     training, reward = (events[r].charge for r in turn.receipts)
     assert (training.subset, reward.subset) == ("train", "train")
     assert (reward.sensitivity, reward.phase) == (math.sqrt(2), "release")
     assert isinstance(reward.event, Gaussian)
-    assert turn.update.record["samples"] == client.units
+    assert turn.update.record["samples"] == site.units
     assert scales[-1] == (2,)
-    units, noise = client.data.validation.units, 0.25 * math.sqrt(2) * reward.event.noise_multiplier
+    units, noise = site.data.validation.units, 0.25 * math.sqrt(2) * reward.event.noise_multiplier
     right = turn.update.record["reward"] * (units + 2 * noise) - noise
     assert right == pytest.approx(np.round(right), abs=1e-6)
     assert set(turn.update.record) == {"samples", "reward"}
-    assert client.account.spent() <= 8
+    assert site.account.spent() <= 8
 
 
 def test_the_noise_of_a_reward_is_that_of_its_charge_and_its_range_is_kept(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(config_of(), tmp_path / "r")
+    site = make_site(config_of(), tmp_path / "r")
     monkeypatch.setattr(
         "baselines.perfedrlnas.SystemNoise.normal",
         lambda self, *shape: torch.full(shape, 1e-9 if shape != (2,) else -1e6).double(),
     )
-    assert turn_of(client).update.record["reward"] == 0.0
+    assert turn_of(site).update.record["reward"] == 0.0
 
 
-def test_without_room_for_a_reward_none_is_sent(site: Site, tmp_path: Path):
-    client = site(config_of(), tmp_path / "r")
-    turn = turn_of(
-        replace(client, ledger=First(ledger_file(client.place.folder), client.place.run))
-    )
+def test_without_room_for_a_reward_none_is_sent(make_site: MakeSite, tmp_path: Path):
+    site = make_site(config_of(), tmp_path / "r")
+    turn = turn_of(replace(site, ledger=First(ledger_file(site.place.folder), site.place.run)))
     assert set(turn.update.record) == {"samples"}
     assert len(turn.receipts) == 1

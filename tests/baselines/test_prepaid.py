@@ -9,17 +9,17 @@ import pytest
 from baselines._dp_fnas_search import Prepaid, Steps, paid_step, plan_steps
 from baselines.common.spending import Mechanism
 from dprbft.config.files import build_config
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.accounting.events import SampledGaussian, Unprotected
 
 FREE = {"epsilon": math.inf, "allow_unprotected": True}
 WHAT = Mechanism("dp-sgd", 1.0, subset="search")
 
 
-def client_of(site: Callable[..., Client], run: Path, **privacy: object) -> Client:
+def site_of(make_site: Callable[..., Site], run: Path, **privacy: object) -> Site:
     federation = {"method": "fedavg", "clients": 1, "baselines": False}
     told = {"data": {"limit": 60}, "federation": federation, "privacy": privacy}
-    return site(build_config({}, told), run)
+    return make_site(build_config({}, told), run)
 
 
 def steps_of(number: int, at_once: int) -> Steps:
@@ -37,51 +37,51 @@ def test_blocks_cover_all_steps_and_hardly_more(number: int, at_once: int, block
 
 
 def test_steps_are_paid_in_advance_until_the_plan_ends(
-    site: Callable[..., Client], tmp_path: Path
+    make_site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    client = client_of(site, tmp_path / "r", epsilon=8.0)
-    account, charges = plan_steps(client, steps_of(5, 2)), []
+    site = site_of(make_site, tmp_path / "r", epsilon=8.0)
+    account, charges = plan_steps(site, steps_of(5, 2)), []
     for step in range(6):
-        with paid_step(client, account, WHAT, step) as paid:
+        with paid_step(site, account, WHAT, step) as paid:
             assert paid is not None
-            charges.append(len(client.account.entries))
-            assert paid.receipt == client.account.entries[-1].id
+            charges.append(len(site.account.entries))
+            assert paid.receipt == site.account.entries[-1].id
             account = Prepaid.from_json(paid.account.to_json())
     assert charges == [1, 1, 2, 2, 3, 3]
-    assert 7.9 < client.account.spent_on("search") <= 8
-    assert client.account.spent_on("train") == 0
-    with paid_step(client, account, WHAT, 7) as paid:
+    assert 7.9 < site.account.spent_on("search") <= 8
+    assert site.account.spent_on("train") == 0
+    with paid_step(site, account, WHAT, 7) as paid:
         assert paid is None  # nothing is left
-    assert len(client.account.entries) == 3
+    assert len(site.account.entries) == 3
 
 
 def test_a_charge_that_nobody_kept_leaves_more_noise_to_the_rest(
-    site: Callable[..., Client], tmp_path: Path
+    make_site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    client = client_of(site, tmp_path / "r", epsilon=8.0)
-    account = plan_steps(client, steps_of(4, 1))
-    with paid_step(client, account, WHAT, 1):
+    site = site_of(make_site, tmp_path / "r", epsilon=8.0)
+    account = plan_steps(site, steps_of(4, 1))
+    with paid_step(site, account, WHAT, 1):
         pass  # the process dies here
     for step in range(4):
-        with paid_step(client, account, WHAT, step) as paid:
+        with paid_step(site, account, WHAT, step) as paid:
             assert paid is not None
             account = paid.account
-    events = [e.event for e in client.account.entries]
+    events = [e.event for e in site.account.entries]
     sigmas = [e.noise_multiplier for e in events if isinstance(e, SampledGaussian)]
     assert len(sigmas) == 5
     assert min(sigmas[1:]) > sigmas[0]
-    assert client.account.spent_on("search") <= 8
+    assert site.account.spent_on("search") <= 8
 
 
 def test_a_given_noise_is_charged_without_a_budget(
-    site: Callable[..., Client], tmp_path: Path
+    make_site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    client = client_of(site, tmp_path / "r", **FREE)
-    with paid_step(client, plan_steps(client, steps_of(2, 2), 1.5), WHAT, 1) as paid:
+    site = site_of(make_site, tmp_path / "r", **FREE)
+    with paid_step(site, plan_steps(site, steps_of(2, 2), 1.5), WHAT, 1) as paid:
         assert paid is not None
-    with paid_step(client, plan_steps(client, steps_of(2, 2)), WHAT, 1) as paid:
+    with paid_step(site, plan_steps(site, steps_of(2, 2)), WHAT, 1) as paid:
         assert paid is not None
         assert paid.account.plan is None
-    first, second = [e.event for e in client.account.entries]
+    first, second = [e.event for e in site.account.entries]
     assert first == SampledGaussian(1.0, 1.5, 2)
     assert isinstance(second, Unprotected)

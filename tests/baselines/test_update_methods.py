@@ -36,7 +36,7 @@ from dprbft.run.view import RunView
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import MEMORY, result_bytes
 from dprbft.site.results.report import SiteReport
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples
 from panas.privacy.ledger.charge import Charge
@@ -49,7 +49,7 @@ NAMES = [n for n in method_names() if FederationSettings(method=n).family.sends 
 of_every_method = pytest.mark.parametrize("name", NAMES)
 
 FREE = {"epsilon": math.inf, "allow_unprotected": True}
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 
 def tiny_of(name: str) -> Tiny:
@@ -295,31 +295,31 @@ class Refusing(Ledger):
         raise BudgetExhausted("expected room for the next charge, got none; raise --epsilon")
 
 
-def first_turn(name: str, client: Client) -> tuple[UpdateMethod, Bundle, Order]:
+def first_turn(name: str, site: Site) -> tuple[UpdateMethod, Bundle, Order]:
     """A method, what a site keeps before round 1, and the order of that round."""
-    method, side = update_method(name), Side(client.config, client.facts, client.public)
-    memory = method.client_start(client)
-    bundle = method.orders(side, method.server_start(side), [0, 1], 1)[client.id]
+    method, side = update_method(name), Side(site.config, site.facts, site.public)
+    memory = method.site_start(site)
+    bundle = method.orders(side, method.server_start(side), [0, 1], 1)[site.id]
     return method, memory, Order.from_bytes(Order(1, bundle).to_bytes())
 
 
 @of_every_method
 @pytest.mark.parametrize("privacy", [{}, FREE], ids=["sound", "unprotected"])
 def test_nothing_is_read_if_the_ledger_refuses(
-    name: str, privacy: dict[str, Any], site: Site, tmp_path: Path
+    name: str, privacy: dict[str, Any], make_site: MakeSite, tmp_path: Path
 ):
-    client = site(config_of(name, privacy), tmp_path / "r")
-    method, memory, order = first_turn(name, client)
-    closed = replace(client.data, train=sealed(client.data.train))
-    client = replace(
-        client,
+    site = make_site(config_of(name, privacy), tmp_path / "r")
+    method, memory, order = first_turn(name, site)
+    closed = replace(site.data, train=sealed(site.data.train))
+    site = replace(
+        site,
         read_data=lambda: closed,
-        ledger=Refusing(ledger_file(client.place.folder), client.place.run),
+        ledger=Refusing(ledger_file(site.place.folder), site.place.run),
     )
     with pytest.raises(Looked):
-        client.data.train.take([0]).inputs()
+        site.data.train.take([0]).inputs()
     with pytest.raises(BudgetExhausted):
-        method.client_round(client, memory, order)
+        method.site_round(site, memory, order)
 
 
 def strange(samples: Samples) -> Samples:
@@ -330,17 +330,19 @@ def strange(samples: Samples) -> Samples:
 
 
 @of_every_method
-def test_strange_samples_change_nothing_but_within_the_noise(name: str, site: Site, tmp_path: Path):
-    client = site(config_of(name), tmp_path / "r")
-    odd = replace(client.data, train=strange(client.data.train))
-    method, memory, order = first_turn(name, replace(client, read_data=lambda: odd))
-    turn = method.client_round(replace(client, read_data=lambda: odd), memory, order)
-    known = {entry.id for entry in client.account.entries}
+def test_strange_samples_change_nothing_but_within_the_noise(
+    name: str, make_site: MakeSite, tmp_path: Path
+):
+    site = make_site(config_of(name), tmp_path / "r")
+    odd = replace(site.data, train=strange(site.data.train))
+    method, memory, order = first_turn(name, replace(site, read_data=lambda: odd))
+    turn = method.site_round(replace(site, read_data=lambda: odd), memory, order)
+    known = {entry.id for entry in site.account.entries}
     assert known.issuperset(turn.receipts)
     for bundle in (turn.update, turn.memory):
         assert all(bool(torch.isfinite(a).all()) for a in bundle.arrays.values())
-    Update(client.id, 1, turn.update, turn.receipts).to_bytes()  # refuses what is not finite
-    assert client.account.spent() <= 8
+    Update(site.id, 1, turn.update, turn.receipts).to_bytes()  # refuses what is not finite
+    assert site.account.spent() <= 8
 
 
 def sizes(run: Whole) -> Iterator[int]:
@@ -388,44 +390,48 @@ def wrong_orders(order: Order) -> Iterator[tuple[str, Order]]:
         yield f"round {number}", replace(order, round=number)
 
 
-def unread(client: Client) -> Client:
+def unread(site: Site) -> Site:
     """A site whose samples cannot be read, and whose ledger takes nothing."""
 
     def read() -> Any:
         raise Looked("the site's samples")
 
-    ledger = Refusing(ledger_file(client.place.folder), client.place.run)
-    return replace(client, read_data=read, ledger=ledger)
+    ledger = Refusing(ledger_file(site.place.folder), site.place.run)
+    return replace(site, read_data=read, ledger=ledger)
 
 
 @pytest.mark.slow
 @of_every_method
 def test_an_order_that_no_server_sends_is_refused_before_anything_is_read(
-    name: str, site: Site, tmp_path: Path
+    name: str, make_site: MakeSite, tmp_path: Path
 ):
-    client = site(config_of(name), tmp_path / "r")
-    ready(client, b"")
-    _, _, order = first_turn(name, client)
-    charged = len(client.account.entries)
+    site = make_site(config_of(name), tmp_path / "r")
+    ready(site, b"")
+    _, _, order = first_turn(name, site)
+    charged = len(site.account.entries)
     for what, wrong in wrong_orders(order):
         for verb in (round_verb,) if "round" in what else (round_verb, finish):
             try:
-                verb(unread(client), wrong.to_bytes())
+                verb(unread(site), wrong.to_bytes())
             except BadInput:
                 continue
             pytest.fail(f"{what} is taken")
-    assert len(client.account.entries) == charged
+    assert len(site.account.entries) == charged
 
 
 @pytest.mark.slow
 @of_every_method
 @pytest.mark.parametrize("privacy", [{}, FREE], ids=["sound", "unprotected"])
 def test_training_that_diverges_sends_as_much_as_any_other(
-    name: str, privacy: dict[str, Any], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    privacy: dict[str, Any],
+    make_site: MakeSite,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    client = site(config_of(name, privacy), tmp_path / "r")
-    method, memory, order = first_turn(name, client)
-    usual = method.client_round(client, memory, order)
+    site = make_site(config_of(name, privacy), tmp_path / "r")
+    method, memory, order = first_turn(name, site)
+    usual = method.site_round(site, memory, order)
     step = torch.optim.SGD.step
 
     def diverging(self: torch.optim.SGD, *args: Any) -> None:
@@ -435,12 +441,12 @@ def test_training_that_diverges_sends_as_much_as_any_other(
                 p.data.fill_(math.nan)
 
     monkeypatch.setattr(torch.optim.SGD, "step", diverging)
-    client = site(client.config, tmp_path / "diverging")
-    method, memory, order = first_turn(name, client)
-    turn = method.client_round(client, memory, order)
+    site = make_site(site.config, tmp_path / "diverging")
+    method, memory, order = first_turn(name, site)
+    turn = method.site_round(site, memory, order)
     shapes = {n: a.shape for n, a in usual.update.arrays.items()}
     assert turn.update.record.keys() == usual.update.record.keys()
     if "means" not in shapes:  # how many classes are noised above nothing is a draw
         assert {n: a.shape for n, a in turn.update.arrays.items()} == shapes
-    Update(client.id, 1, turn.update, turn.receipts).to_bytes()  # refuses what is not finite
+    Update(site.id, 1, turn.update, turn.receipts).to_bytes()  # refuses what is not finite
     Bundle(turn.memory.arrays, turn.memory.record).write(tmp_path / "memory")

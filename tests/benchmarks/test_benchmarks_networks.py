@@ -7,16 +7,16 @@ from benchmarks import joining_large, joining_world, networks
 HAS = {"fashion-mnist": 70_000, "cifar10": 60_000}
 
 
-def client(joined: float, alone: float, **candidates: float) -> dict[str, object]:
+def site(joined: float, alone: float, **candidates: float) -> dict[str, object]:
     ladder = {"public": 0.1, "alone": alone, "joined": joined}
     return {"ladder": ladder, "candidates": candidates, "samples": {"test": 400}}
 
 
 def test_the_average_stands_beside_the_best_candidate_of_each_site():
     sites = [
-        client(0.60, 0.50, network=0.5, shared=0.6),
-        client(0.70, 0.64, network=0.71, shared=0.4),
-        client(0.50, 0.48, network=0.2, shared=0.64),
+        site(0.60, 0.50, network=0.5, shared=0.6),
+        site(0.70, 0.64, network=0.71, shared=0.4),
+        site(0.50, 0.48, network=0.2, shared=0.64),
     ]
     found = networks.table(sites)
     assert found["joined"] == pytest.approx(0.6)

@@ -1,4 +1,4 @@
-"""The live part of the tuning benchmark, on a client so small that training it takes no time."""
+"""The live part of the tuning benchmark, on a site so small that training it takes no time."""
 
 import json
 import math

@@ -95,7 +95,7 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: str) -> None
     ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
     a, event = arrays_of("raw_rows"), event_of(kind_named(kind), 2.0)
     released = release(
-        ReleaseRequest(kind=kind, event=event, client=3, round=5, classes=CLASSES),
+        ReleaseRequest(kind=kind, event=event, site=3, round=5, classes=CLASSES),
         lambda: (a["z"], a["y"]),
         ledger=ledger,
         noise=SystemNoise(),
@@ -103,7 +103,7 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: str) -> None
     sent = Release.of(released)
     content = sent.to_bytes()
     got = Release.from_bytes(content, width=D, classes=CLASSES)
-    assert (got.client, got.round, got.kind) == (3, 5, kind)
+    assert (got.site, got.round, got.kind) == (3, 5, kind)
     assert got.noise_multiplier == (2.0 if is_noised(kind_named(kind)) else None)
     assert got.receipt == ledger.account().entries[0].id
     assert got.arrays.keys() == released.arrays.keys()

@@ -1,4 +1,4 @@
-"""What every kind of release keeps, from the client's samples to the server's next head."""
+"""What every kind of release keeps, from the site's samples to the server's next head."""
 
 import math
 import sys
@@ -54,14 +54,14 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.jsonl")
 
 
-def released(ledger: Ledger, kind: str, client: int = 0, round: int = 1) -> Released:
+def released(ledger: Ledger, kind: str, site: int = 0, round: int = 1) -> Released:
     free = EVENTS[kind] == Unprotected()
     ledger.open_account(BUDGET, allow_unprotected=free)
     return release(
-        ReleaseRequest(kind=kind, event=EVENTS[kind], client=client, round=round, classes=CLASSES),
-        lambda: samples(client),
+        ReleaseRequest(kind=kind, event=EVENTS[kind], site=site, round=round, classes=CLASSES),
+        lambda: samples(site),
         ledger=ledger,
-        noise=ReproducibleNoise(np.random.default_rng(client)),
+        noise=ReproducibleNoise(np.random.default_rng(site)),
     )
 
 
@@ -70,9 +70,9 @@ def test_a_release_becomes_the_next_head(ledger: Ledger, kind: str) -> None:
     start = to_broadcast(
         build_head(WIDTH, CLASSES, init="etf", generator=torch.Generator().manual_seed(0)), 0
     )
-    contents = [Release.of(released(ledger, kind, client)).to_bytes() for client in (0, 1)]
+    contents = [Release.of(released(ledger, kind, site)).to_bytes() for site in (0, 1)]
     messages = [Release.from_bytes(c, width=WIDTH, classes=CLASSES) for c in contents]
-    assert [(m.client, m.kind) for m in messages] == [(0, kind), (1, kind)]
+    assert [(m.site, m.kind) for m in messages] == [(0, kind), (1, kind)]
     answer = aggregate(
         messages, start, round=1, optimizer=OptimizerConfig(epochs=1), rng=np.random.default_rng(0)
     )
@@ -153,7 +153,7 @@ def test_what_fails_leaves_nothing_and_stays_reserved(ledger: Ledger, kind: str)
 
     with pytest.raises(OSError, match="disk"):
         release(
-            ReleaseRequest(kind=kind, event=EVENTS[kind], client=0, round=2, classes=CLASSES),
+            ReleaseRequest(kind=kind, event=EVENTS[kind], site=0, round=2, classes=CLASSES),
             broken,
             ledger=ledger,
             noise=ReproducibleNoise(np.random.default_rng(5)),
@@ -212,7 +212,7 @@ def test_a_new_file_is_a_kind_all_the_way(ledger: Ledger, dropped: str) -> None:
     with pytest.raises(BadInput, match=r"network\.unit"):
         build_config(of_rounds, {"network": {"unit": False}})
     test_a_release_becomes_the_next_head(ledger, dropped)
-    message = Release.of(released(ledger, dropped, client=2))
+    message = Release.of(released(ledger, dropped, site=2))
     x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     public = Samples(x, torch.arange(30) % CLASSES, CLASSES)
     bottom = NetworkSpec(shape=(1, 4, 4), classes=CLASSES, width=WIDTH).bottom(

@@ -44,8 +44,8 @@ def audited_config(kind: str, method: str = "dprbft", threats: tuple[str, ...] =
     return build_config(without_unread(settings))
 
 
-def untrained(shape: tuple[int, int, int], client: int) -> Bottom:
-    g = torch.Generator().manual_seed(client)
+def untrained(shape: tuple[int, int, int], site: int) -> Bottom:
+    g = torch.Generator().manual_seed(site)
     return build_bottom(GENOME, shape=shape, width=WIDTH, unit=True, generator=g)
 
 
@@ -73,9 +73,9 @@ def fabricate(
         ledger = Ledger(ledger_file(place.folder), place.run)
         ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
         ledger = ledger.begin_run(place.run, Budget(8.0, 1e-5))
-        samples = view.public if kind == "public_rows" else view.client(id).train
+        samples = view.public if kind == "public_rows" else view.site(id).train
         released = release(
-            ReleaseRequest(kind=kind, event=event, client=id, round=ROUND, classes=spec.classes),
+            ReleaseRequest(kind=kind, event=event, site=id, round=ROUND, classes=spec.classes),
             lambda b=made_by, s=samples: (rows_of(b, s), s.y),
             ledger=ledger,
             noise=ReproducibleNoise(np.random.default_rng(id)),
@@ -86,18 +86,18 @@ def fabricate(
             save_network(path, made_by, head, genome=GENOME, spec=spec, notes={})
 
 
-def received_file(run: Path, client: int, round: int = ROUND) -> Path:
-    """What a client released in a round, as the server has it."""
-    return round_folder(server_folder(run), round) / RELEASE.format(client)
+def received_file(run: Path, site: int, round: int = ROUND) -> Path:
+    """What a site released in a round, as the server has it."""
+    return round_folder(server_folder(run), round) / RELEASE.format(site)
 
 
-def put_release(run: Path, client: int, content: bytes) -> None:
-    """Let the server have received this of a client, in the last round."""
-    write_bytes(received_file(run, client), content)
+def put_release(run: Path, site: int, content: bytes) -> None:
+    """Let the server have received this of a site, in the last round."""
+    write_bytes(received_file(run, site), content)
     server = server_folder(run)
     known = {r.round: r for r in read_rounds(server)}
     digest = hashlib.sha256(content).hexdigest()
-    sent = (known[ROUND].releases if ROUND in known else {}) | {client: digest}
+    sent = (known[ROUND].releases if ROUND in known else {}) | {site: digest}
     write_rounds(server, [*(known | {ROUND: round_record(ROUND, sent)}).values()])
 
 

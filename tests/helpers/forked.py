@@ -104,9 +104,9 @@ def commands_of_scripts(command: Path) -> Iterator[None]:
 
 ASK = """#!{python} -S
 import os, sys
-from multiprocessing.connection import Client
+from multiprocessing.connection import Site
 
-server = Client({address!r})
+server = Site({address!r})
 server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
 sys.exit(server.recv())
 """

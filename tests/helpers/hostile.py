@@ -107,7 +107,7 @@ CORPUS: dict[str, Callable[[bytes], bytes]] = {
     "infinity": starting(float("inf")),
     "minus infinity": starting(1.0, float("-inf")),
     "the largest number": starting(3.4e38),
-    "another site": lambda c: told(c, client=0),
+    "another site": lambda c: told(c, site=0),
     "another round": lambda c: told(c, round=2),
     "a round that is true": lambda c: told(c, round=True),
     "a round of a float": lambda c: told(c, round=1.0),

@@ -17,7 +17,7 @@ from dprbft.methods.joined.residual import default_settings
 from dprbft.paths import SitePlace, ledger_file
 from dprbft.site.data import SiteData
 from dprbft.site.directory import SiteSettings, write_site
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event, Gaussian, SampledGaussian
@@ -76,14 +76,14 @@ class Life:
     def events(self) -> list[Event]:
         return self.ledger.account().events()
 
-    def client(self, run: str, share: Budget, **sections: Any) -> Client:
+    def site(self, run: str, share: Budget, **sections: Any) -> Site:
         """The site in a run, which the ledger has been asked for; BudgetExhausted as there."""
         privacy = {"epsilon": share.epsilon, "delta": share.delta, "search": "data-free"}
         settings = merge(SMALL, {"privacy": privacy}, sections)
         config: RunConfig = build_config(without_unread(settings))
         train, some = pictures(self.n), pictures(10)
         facts = Facts(class_names=tuple("0123456789"), shape=(1, 4, 4), dtype="uint8")
-        return Client(
+        return Site(
             place=SitePlace(0, "site", self.folder, run),
             config=config,
             facts=facts,
@@ -104,39 +104,39 @@ class Life:
         BudgetExhausted where it is refused: by the ledger at first, or as it says that it is ready.
         """
         privacy = {"trust": "secure-sum"} if summed else {}
-        client = self.client(run, share, federation={"method": "joined"}, privacy=privacy)
-        planned_release(client)  # as it is asked whether it is ready
-        [histogram] = histogram_event(share, client.config.privacy.histogram_share) or [None]
+        site = self.site(run, share, federation={"method": "joined"}, privacy=privacy)
+        planned_release(site)  # as it is asked whether it is ready
+        [histogram] = histogram_event(share, site.config.privacy.histogram_share) or [None]
         if histogram is not None:
-            _charge(client, histogram, "label-histogram", "search")
-        release = planned_release(client)
+            _charge(site, histogram, "label-histogram", "search")
+        release = planned_release(site)
         assert isinstance(release, Gaussian)
         trust = SecureSum(sites=4, missing=1, local=release.noise_multiplier) if summed else None
-        _charge(client, release, "moments", "release", trust)
+        _charge(site, release, "moments", "release", trust)
         if not killed:
-            plan = residual_plan(client, default_settings(client))
-            _charge(client, plan.training_event, "dp-sgd", "training")
+            plan = residual_plan(site, default_settings(site))
+            _charge(site, plan.training_event, "dp-sgd", "training")
 
     def updates(
         self, run: str, share: Budget, *, rounds: int = 3, releases: int = 0, rate: float = 1.0
     ) -> None:
         """A run of a method with messages of its own: DP-SGD in each round, and releases."""
-        client = self.client(run, share, federation={"method": "fedavg", "rounds": rounds})
+        site = self.site(run, share, federation={"method": "fedavg", "rounds": rounds})
         planned = Planned(
             batch_size=round(rate * self.n), clip=1.0, epochs=1, rounds=rounds, releases=releases
         )
-        plan = begin(client, planned).plan
+        plan = begin(site, planned).plan
         assert plan is not None
         for _ in range(rounds):
-            charged(client, Mechanism("dp-sgd", 1.0), plan.training_event, 1)
+            charged(site, Mechanism("dp-sgd", 1.0), plan.training_event, 1)
         for _ in range(releases):
-            charged(client, Mechanism("counts", 1.0, phase="release"), plan.release_event, 1)
+            charged(site, Mechanism("counts", 1.0, phase="release"), plan.release_event, 1)
 
 
 def _charge(
-    client: Client, event: Event, mechanism: str, phase: Phase, trust: SecureSum | None = None
+    site: Site, event: Event, mechanism: str, phase: Phase, trust: SecureSum | None = None
 ) -> None:
-    client.ledger.charge(
+    site.ledger.charge(
         Charge(
             event=event,
             phase=phase,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from dprbft.site.data import SiteData
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 
 
-def with_data(client: Client, data: SiteData) -> Client:
+def with_data(site: Site, data: SiteData) -> Site:
     """The site, which loads these samples."""
-    return replace(client, read_data=lambda: data)
+    return replace(site, read_data=lambda: data)

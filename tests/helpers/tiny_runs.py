@@ -14,7 +14,7 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
-from dprbft.site.site import Client, open_client
+from dprbft.site.site import Site, open_site
 
 TINY: dict[str, Any] = {
     "data": {"limit": 200},
@@ -58,12 +58,12 @@ def carry_out(run: Path, config: RunConfig, *, workers: int = 1, stages: str = "
             stage(OpenRun(run, config, engine))
 
 
-def opened(config: RunConfig, run: Path, index: int = 0) -> Client:
+def opened(config: RunConfig, run: Path, index: int = 0) -> Site:
     """A site of a simulated run, which is made if need be, that has answered the hello."""
     prepare(run, config, resume=True)
     view = RunView(run, config)
     join(view.places[index], view.hello(index))
-    return open_client(view.places[index])
+    return open_site(view.places[index])
 
 
 @pytest.fixture
@@ -79,6 +79,6 @@ def carry() -> Callable[..., None]:
 
 
 @pytest.fixture
-def site() -> Callable[..., Client]:
+def make_site() -> Callable[..., Site]:
     """`opened`."""
     return opened

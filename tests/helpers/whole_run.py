@@ -58,7 +58,7 @@ def check_whole(run: Path, config: RunConfig) -> list[tuple[int, int]]:
 
 def check_site(run: Path, config: RunConfig, place: SitePlace, rounds: list[int]) -> None:
     """What a site has after these rounds of its own."""
-    state, data = state_of(place), RunView(run, config).client(place.index)
+    state, data = state_of(place), RunView(run, config).site(place.index)
     assert (state.round, state.answered) == (rounds[-1] if rounds else 0, True)
     assert [score.round for score in read_scores(place.home)] == [0, *rounds]
     saved = load_network(model_file(place.home))
@@ -78,6 +78,6 @@ def check_release(
     facts = RunView(run, config).facts
     size = {"width": config.network.width, "classes": facts.classes}
     release = Release.from_bytes(content, **size)
-    assert (release.kind, release.client) == (config.privacy.release, place.index)
+    assert (release.kind, release.site) == (config.privacy.release, place.index)
     charged = {e.id: e.charge.round for e in account.entries if e.finished}
     assert charged[release.receipt] == release.round == record.round

@@ -41,7 +41,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _half_the_noise(run: Path) -> None:
-    """Let client 0 have sent a release that claims twice the noise that it has."""
+    """Let site 0 have sent a release that claims twice the noise that it has."""
     path, rounds = received_file(run, 0, round=1), rounds_file(server_folder(run))
     width = load_config(run).network.width
     got = Release.from_bytes(path.read_bytes(), width=width, classes=10)

@@ -46,7 +46,7 @@ JOINED = ["--method", "joined"]
         ([*JOINED, "--unlabelled-data", "digits"], "unlabelled data other than"),
         ([*JOINED, "--set", "data.unlabelled_limit=-1"], "limit of unlabelled samples"),
         (["--dataset", "{no_classes}"], "label"),
-        (["--set", "data.limit=4", "--partition", "iid"], "use fewer clients"),
+        (["--set", "data.limit=4", "--partition", "iid"], "use fewer sites"),
         (["--set", "federation.clients=500", "--partition", "iid"], "500"),
         (["--set", "federation.clients=0"], "federation.clients"),
         (["--epsilon", "0"], "privacy.epsilon"),
@@ -138,8 +138,8 @@ def test_a_client_that_is_none(command: str, cli: Callable, tiny: Callable, tmp_
     if command == "tune":
         assert cli("search", "--out", out, *tiny()).code == 0
     before = sorted(out.rglob("*")) if out.exists() else []
-    for client in ("2", "-1", "south"):
-        outcome = cli(command, "--out", out, "--client", client, *tiny())
+    for site in ("2", "-1", "south"):
+        outcome = cli(command, "--out", out, "--client", site, *tiny())
         assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
         assert "0 to 1" in outcome.err
         assert "client-000, client-001" in outcome.err

@@ -209,7 +209,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "column": (("--methods", "fedavg", "--columns", "loud"), "--columns"),
     "no column": (("--methods", "local", "--columns", "paper"), "local"),
     "seeds": (("--methods", "fedavg", "--seeds", "0"), "--seeds"),
-    "clients": (("--methods", "fedavg", "--clients", "1000"), "clients"),
+    "clients": (("--methods", "fedavg", "--clients", "1000"), "fewer sites"),
     "method by setting": (
         ("--methods", "fedavg", "--set", "federation.method=local"),
         "federation.method",

@@ -37,18 +37,18 @@ if "forkserver" in " ".join(sys.orig_argv):
 """Of each Python process; the server of worker processes hands on what was planted in it."""
 
 DEATHS: dict[str, Death] = {
-    # The histogram of client 1 is charged, its architecture is not found.
+    # The histogram of site 1 is charged, its architecture is not found.
     "search": ("panas.search_modes.public_proxy", "search_by_training", 2, "before"),
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 2, "before"),
-    # All of client 0's round 2 is charged and computed, and where it stands is not.
+    # All of site 0's round 2 is charged and computed, and where it stands is not.
     "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 3, "after"),
-    # Client 1 is through with round 2, and its release has not arrived.
+    # Site 1 is through with round 2, and its release has not arrived.
     "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 6, "before"),
-    # Client 0 has the answer to round 2, client 1 not yet.
+    # Site 0 has the answer to round 2, site 1 not yet.
     "train, half answered": ("dprbft.methods.rounds.site", "note_round", 6, "before"),
     "train, before the end": ("dprbft.server.checkpoint", "write_json", 3, "before"),
-    "audit": ("attacks.audit.run", "audit_client", 2, "before"),
+    "audit": ("attacks.audit.run", "audit_site", 2, "before"),
 }
 
 DEATHS_OF_A_SITE: dict[str, Death] = {
@@ -56,7 +56,7 @@ DEATHS_OF_A_SITE: dict[str, Death] = {
     "tune": ("dprbft.methods.rounds.tuning", "_tune", 1, "after"),
     "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 1, "before"),
     "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 1, "after"),
-    "audit": ("attacks.audit.run", "audit_client", 1, "before"),
+    "audit": ("attacks.audit.run", "audit_site", 1, "before"),
 }
 
 DEATHS_OF_THE_SERVER: dict[str, Death] = {
@@ -110,8 +110,8 @@ def test_a_killed_run_resumes_and_keeps_what_it_spent(
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)
     killed(DEATHS[where], run, "run", "--out", run, *options)
     resume(run)
-    # Beyond a histogram, and training and release of two rounds, of two clients. A search that
-    # died goes on with the histogram that it has paid for; a round that a client is through with
+    # Beyond a histogram, and training and release of two rounds, of two sites. A search that
+    # died goes on with the histogram that it has paid for; a round that a site is through with
     # is not trained again, whatever died after. The last round is repeated with what its plan left
     # of the budget, and skipped where that is next to nothing.
     extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
@@ -243,7 +243,7 @@ def test_noise_grows_after_a_death_between_release_and_state(
         ),
         pytest.param("dprbft.methods.rounds.tuning", "_tune", marks=pytest.mark.thorough),
         pytest.param("dprbft.methods.rounds.training", "fit_private", marks=pytest.mark.thorough),
-        pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.thorough),
+        pytest.param("attacks.audit.run", "audit_site", marks=pytest.mark.thorough),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(

@@ -21,7 +21,7 @@ METRICS = Metrics(
 )
 
 
-def client(name: str, alone: float | None, joined: float, **changes: Any) -> dict[str, Any]:
+def site(name: str, alone: float | None, joined: float, **changes: Any) -> dict[str, Any]:
     return {
         "name": name,
         "genome": "c16k3",
@@ -85,7 +85,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture, found: dict[str, Any]) 
 
 
 def test_tables_have_the_columns_of_the_method(tmp_path: Path, capsys: pytest.CaptureFixture):
-    text = shown(tmp_path, capsys, summary(client("north", 0.7, 0.8)))
+    text = shown(tmp_path, capsys, summary(site("north", 0.7, 0.8)))
     table = text[: text.index("test accuracy")]
     for word in ("alone", "shared", "network", "kept", "histogram", "DP-SGD"):
         assert word in table
@@ -98,7 +98,7 @@ def test_tables_have_the_columns_of_the_method(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_site_without_a_network_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture):
-    bare = client("north", None, 0.8, genome=None, parameters=None)
+    bare = site("north", None, 0.8, genome=None, parameters=None)
     bare["accuracy"]["network"] = None
     text = shown(tmp_path, capsys, summary(bare, public=None))
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("north  -")]
@@ -108,14 +108,14 @@ def test_a_site_without_a_network_is_shown(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_each_site_says_what_it_predicts_with_and_why():
-    lines = kept_lines([client("north", 0.7, 0.8), client("south", 0.7, 0.8, shares={})])
+    lines = kept_lines([site("north", 0.7, 0.8), site("south", 0.7, 0.8, shares={})])
     assert lines == [
         "north predicts with own head shrunk to the shared one 70%, shared head 20%, network 8%, "
         "others 2%, weighed by its 48 validation samples"
     ]
-    (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 0})])
+    (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 0})])
     assert line.endswith("with no validation samples to weigh by")
-    (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
+    (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
     assert line == "north predicts with own head 100%, weighed by its 1 validation sample"
 
 
@@ -158,32 +158,32 @@ def test_each_site_says_what_it_predicts_with_and_why():
 def test_joining_is_compared_with_each_site_alone(
     steps: list[tuple[float, float]], public: float, says: str
 ):
-    clients = [client(f"site-{i}", *pair) for i, pair in enumerate(steps)]
+    clients = [site(f"site-{i}", *pair) for i, pair in enumerate(steps)]
     assert meaning_lines(summary(*clients, public=public))[1] == says
 
 
 def test_without_rivals_the_short_line_ends_with_what_is_known():
-    bare = summary(client("north", None, 0.8), public=None)
+    bare = summary(site("north", None, 0.8), public=None)
     bare["accuracy"]["ladder"]["majority"] = None
     assert meaning_lines(bare)[0] == "in short: mean accuracy 0.800 joined"
 
 
 def test_where_nobody_released_nothing_is_said_of_joining():
-    nobody = summary(client("north", 0.7, 0.72), client("south", 0.7, 0.68), public=0.55)
+    nobody = summary(site("north", 0.7, 0.72), site("south", 0.7, 0.68), public=0.55)
     nobody["communication"] = {"up_bytes": 0, "down_bytes": 1}
     assert meaning_lines(nobody)[1] == (
         "nothing was joined: no site has sent a release (+0.000 over each site alone, which is no "
         "gain of joining)"
     )
     assert no_gain_lines(nobody) == []
-    sent = summary(client("south", 0.7, 0.68), public=0.55)
+    sent = summary(site("south", 0.7, 0.68), public=0.55)
     assert no_gain_lines(sent) == [
         "warning: south is no better than alone (0.680 against 0.700): joining brought nothing"
     ]
 
 
 def test_networks_that_stay_are_named_in_the_last_lines():
-    found = summary(client("north", 0.7, 0.8), public=0.55)
+    found = summary(site("north", 0.7, 0.8), public=0.55)
     said = meaning_lines(found)
     assert not any("stay" in line for line in said)
     *before, last = meaning_lines(found | {"network": "stays"})

@@ -25,7 +25,7 @@ def tuned(**changes: Any) -> TuningRecord:
     settings = DPSGDSettings(
         learning_rate=2.88, noise_multiplier=PLANNED_NOISE, clip=1.0, batch_size=312, epochs=24
     )
-    return TuningRecord(client=0, settings=settings, **changes)
+    return TuningRecord(site=0, settings=settings, **changes)
 
 
 @pytest.mark.parametrize(

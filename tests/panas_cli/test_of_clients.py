@@ -1,4 +1,4 @@
-"""What `panas search` and `panas tune` end with, for one client and for several."""
+"""What `panas search` and `panas tune` end with, for one site and for several."""
 
 import json
 from collections.abc import Callable

@@ -199,7 +199,7 @@ def test_a_terminal_shows_a_line_a_client_below_the_bar(clock: Clock):
     assert head.split()[0] == "site"
     assert [row.split() for row in rows] == [
         [
-            f"client-{client:03d}",
+            f"client-{site:03d}",
             "0/20",
             "0.900",
             "0.500",
@@ -211,7 +211,7 @@ def test_a_terminal_shows_a_line_a_client_below_the_bar(clock: Clock):
             "20",
             "min",
         ]
-        for client in (0, 1)
+        for site in (0, 1)
     ]
     _, *ends = [m.end() for m in re.finditer(r"\S+", head)]
     assert all(row[end - 1] != " " for row in rows for end in ends[:-2])  # right-aligned
@@ -246,8 +246,8 @@ def test_no_figure_of_the_table_is_cut(width: int, name: str, whole: bool, clock
 def test_many_clients_do_not_fill_the_terminal(clock: Clock):
     shown = display(clock, terminal=True)
     shown.stage("tune", 30)
-    for client in range(30):
-        shown.trial(f"client-{client:03d}", trial(0, 0.5), 10)
+    for site in range(30):
+        shown.trial(f"client-{site:03d}", trial(0, 0.5), 10)
     *rows, more = screen(shown)
     assert len(rows) == 2 + 8
     assert more.split() == ["+", "22"]

@@ -11,7 +11,7 @@ from ledgers import accounts
 from dprbft.config.files import load_config
 from dprbft.paths import summary_file
 from dprbft.run.view import RunView
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.store import read_json
 
@@ -45,12 +45,12 @@ def test_a_run_of_patients_counts_patients(cli: Callable, tiny: Callable, tmp_pa
     view = RunView(run, load_config(run))
     for i, (c, account) in enumerate(zip(summary["clients"], accounts(run), strict=True)):
         assert c["unit"] == account.unit == "one group: patient"
-        data = view.client(i)
+        data = view.site(i)
         assert len(data.train) == ROWS * data.train.units  # whole patients
         trained = [e for e in account.events_on("train") if isinstance(e, SampledGaussian)]
         assert trained
         # Of a noised number of patients: the exact one would tell of one patient more.
-        patients = open_client(view.places[i]).units
+        patients = open_site(view.places[i]).units
         assert all(e.rate == pytest.approx(BATCH / patients) for e in trained)
         assert 0 < c["epsilon"]["spent"] <= c["epsilon"]["budget"]
     card = cli("ledger", run)

@@ -27,8 +27,8 @@ def test_a_data_free_run_ends_well_and_says_its_price(
     assert outcome.code == 0, outcome.err
     (line,) = priced(outcome.err)
     assert "epsilon 0 " in line
-    for client, account in zip(json.loads(outcome.out)["clients"], accounts(run), strict=True):
-        assert client["epsilon"]["search"] == account.spent("search") == 0
+    for site, account in zip(json.loads(outcome.out)["clients"], accounts(run), strict=True):
+        assert site["epsilon"]["search"] == account.spent("search") == 0
         assert account.spent() <= 8.0
     assert (run / "audit.json").is_file()
     again = cli("run", "--out", run, "--resume", "--workers", 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from attacks.audit.records import ClientAudit, RunAudit
+from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.threats.controls import PUBLIC
 from dprbft.site.results.seen import SeenSamples
@@ -74,7 +74,7 @@ def rivals(public: float) -> dict[str, Any]:
     return {"majority": 0.5, "rivals": [forest, own]}
 
 
-def client(joined: float, **changes: Any) -> dict[str, Any]:
+def site(joined: float, **changes: Any) -> dict[str, Any]:
     return {
         "id": 0,
         "name": "north",
@@ -106,26 +106,26 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (client(0.9), []),
+        (site(0.9), []),
         (
-            client(0.7, selected_round=0),
+            site(0.7, selected_round=0),
             [
                 "warning: north keeps the public network: 8.0 of epsilon brought nothing; "
                 "does not beat a random forest on public samples (0.700 against 0.750)"
             ],
         ),
         (
-            client(0.85, selected_round=0, epsilon={"spent": "infinity"}),
+            site(0.85, selected_round=0, epsilon={"spent": "infinity"}),
             ["warning: north keeps the public network: infinite epsilon brought nothing"],
         ),
         (
-            client(0.79),
+            site(0.79),
             [
                 "warning: north is no better than alone (0.790 against 0.800): joining brought "
                 "nothing"
             ],
         ),
-        (client(0.9, baselines=None), []),
+        (site(0.9, baselines=None), []),
     ],
 )
 def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
@@ -149,14 +149,14 @@ def summary(*clients: dict[str, Any], ladder: dict[str, float] | None = None) ->
 
 def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     steps = {"majority": 0.1, "public": 0.7, "alone": 0.8, "joined": 0.9}
-    short, joining, privacy = meaning_lines(summary(client(0.9), ladder=steps))
+    short, joining, privacy = meaning_lines(summary(site(0.9), ladder=steps))
     assert short.startswith("in short: mean accuracy 0.900 joined; 0.100 for the most frequent")
     assert joining == "joining helped (+0.100)"
     assert "at most 3,000 times likelier (epsilon 8.00" in privacy
     assert privacy.endswith("a reasonable promise")
-    _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"alone": 0.9}))
+    _, joining, _ = meaning_lines(summary(site(0.9), ladder=steps | {"alone": 0.9}))
     assert joining == "joining did not help (+0.000)"
-    _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"public": 0.9}))
+    _, joining, _ = meaning_lines(summary(site(0.9), ladder=steps | {"public": 0.9}))
     assert joining == "joining did not help (+0.000 against public samples alone)"
 
 
@@ -170,8 +170,8 @@ def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     ],
 )
 def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str):
-    worst = client(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
-    least = client(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
+    worst = site(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
+    least = site(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
     (line,) = meaning_lines(summary(least, worst))
     assert says in line
 
@@ -190,23 +190,23 @@ def test_no_promise_is_strong_that_may_fail_for_a_hundredth_of_a_sample(
     spent: float, delta: float, samples: int, says: str
 ):
     own = {"train": samples - 20, "validation": 10, "test": 10}
-    found = client(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
-    (line,) = meaning_lines(summary(client(0.9, epsilon={"spent": 0.1}, delta=1e-9), found))
+    found = site(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
+    (line,) = meaning_lines(summary(site(0.9, epsilon={"spent": 0.1}, delta=1e-9), found))
     assert line.endswith(f": {says}")
 
 
 def test_the_promise_is_for_the_privacy_unit():
-    (line,) = meaning_lines(summary(client(0.9)))
+    (line,) = meaning_lines(summary(site(0.9)))
     assert line.startswith("privacy: with or without any one training sample, whatever left")
-    (line,) = meaning_lines(summary(client(0.9, unit="one group: patient")))
+    (line,) = meaning_lines(summary(site(0.9, unit="one group: patient")))
     assert line.startswith("privacy: with or without any one group (patient), whatever left")
 
 
 def test_a_promise_of_a_secure_sum_says_what_it_rests_on():
     rests = "at most 1 of 4 sites collude with the server or are missing"
     trust = {"trust": [{"assumption": rests}], "spent_local": 11.5}
-    alone = client(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
-    (line,) = meaning_lines(summary(client(0.9, **trust), client(0.9, **trust), alone))
+    alone = site(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
+    (line,) = meaning_lines(summary(site(0.9, **trust), site(0.9, **trust), alone))
     assert line.endswith(
         f"(epsilon 8.10, but for a chance of 1e-05): a reasonable promise, as long as {rests}; "
         "against all other sites together: epsilon = 11.50"
@@ -228,7 +228,7 @@ def test_a_comparison_says_what_its_epsilon_rests_on():
 
 
 def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
-    found = ClientAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
+    found = SiteAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
     show_audit(RunAudit(seconds=1.0, clients=(found,)))
     assert capsys.readouterr().out.startswith("north: nothing left: it sent\n")
 
@@ -252,7 +252,7 @@ def test_runs_are_counted_where_one_ledger_knows_them_all(
 
 def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
     score = ReconstructionScore("ridge", 1.0, 0.0, 0.0, 0.0, 0.1, {}, torch.ones(3))
-    found = ClientAudit(
+    found = SiteAudit(
         id=0,
         name="north",
         release="class_sums",
@@ -271,7 +271,7 @@ def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
 def test_a_report_shows_the_rivals_and_what_accuracy_hides(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    output.show(tmp_path, summary(client(0.9)), json=False)
+    output.show(tmp_path, summary(site(0.9)), json=False)
     text = capsys.readouterr().out
     for word in (
         "forest,",
@@ -284,8 +284,8 @@ def test_a_report_shows_the_rivals_and_what_accuracy_hides(
         "0.700",
     ):
         assert word in text
-    named = summary(client(0.9)) | {"class_names": ["3", "7", "11"]}
+    named = summary(site(0.9)) | {"class_names": ["3", "7", "11"]}
     output.show(tmp_path, named, json=False)
     assert "0.123 (class 11)" in capsys.readouterr().out
-    output.show(tmp_path, summary(client(0.9, baselines=None, metrics=None)), json=False)
+    output.show(tmp_path, summary(site(0.9, baselines=None, metrics=None)), json=False)
     assert "AUROC" not in capsys.readouterr().out

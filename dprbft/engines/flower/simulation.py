@@ -1,6 +1,6 @@
 """All sites of a run on this machine, over Flower's simulation engine.
 
-Each simulated client is a relay, as in a deployment; one node in this process answers for all
+Each simulated site is a relay, as in a deployment; one node in this process answers for all
 sites, each from its own directory.
 """
 
@@ -22,7 +22,7 @@ from dprbft.methods.serve import Machine
 from dprbft.paths import SitePlace
 
 START = 120.0
-"""Seconds in which Flower must have made its clients."""
+"""Seconds in which Flower must have made its sites."""
 
 
 @contextmanager

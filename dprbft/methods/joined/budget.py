@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.config.sections import Privacy
-from dprbft.site.site import USUAL, Client
+from dprbft.site.site import USUAL, Site
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import (
@@ -33,23 +33,23 @@ NO_NOISE = 1e-9
 """Noise multiplier of a plan that nothing is charged for: training without a budget."""
 
 
-def recipe_of(client: Client, share: float) -> Recipe:
+def recipe_of(site: Site, share: float) -> Recipe:
     """The settings of a residual that nobody has tuned, beside a release of this share, or none."""
-    n, epsilon = client.units, client.budget.epsilon
+    n, epsilon = site.units, site.budget.epsilon
     return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
 
 
-def may_release(client: Client) -> bool:
+def may_release(site: Site) -> bool:
     """Whether the site could make a release, however many samples it turns out to have."""
-    return client.config.federation.clients > 1 and client.config.privacy.release_share != 0
+    return site.config.federation.clients > 1 and site.config.privacy.release_share != 0
 
 
-def share_of(client: Client) -> float:
+def share_of(site: Site) -> float:
     """The share of epsilon for the release, set or by rule from public facts; 0 for no release.
 
     Where nothing is trained under the budget, a release takes nothing away.
     """
-    config, budget = client.config, client.budget
+    config, budget = site.config, site.budget
     if config.federation.clients < 2:
         return 0.0  # nobody to join with
     if config.privacy.release_share is not None:
@@ -59,30 +59,30 @@ def share_of(client: Client) -> float:
     pooling = Pooling(
         sites=config.federation.clients,
         # Who takes part in a secure sum is known before a histogram is paid for.
-        samples=(client.declared_units or USUAL) if config.privacy.secure_sum else client.units,
-        classes=client.spec.classes,
+        samples=(site.declared_units or USUAL) if config.privacy.secure_sum else site.units,
+        classes=site.spec.classes,
         budget=budget,
         secure_sum=config.privacy.secure_sum,
     )
-    return release_share(pooling, Rows(client.phi(client.public.inputs()), client.public.y))
+    return release_share(pooling, Rows(site.phi(site.public.inputs()), site.public.y))
 
 
-def planned_release(client: Client) -> Gaussian | Unprotected | None:
+def planned_release(site: Site) -> Gaussian | Unprotected | None:
     """What the release is charged as; None where the site makes none.
 
     BudgetExhausted if what is left pays for no release and residual with any noise.
     """
-    share = share_of(client)
-    if not client.budget.private:
+    share = share_of(site)
+    if not site.budget.private:
         return Unprotected() if share else None
-    if client.config.stays:
+    if site.config.stays:
         if not share:
             return None
-        (budget, spent), *life = _bounds(client)
-        return Gaussian(within(_all_of(budget, spent), life, client).release_noise or 0.0)
-    (budget, spent), *life = _bounds(client)
-    plan = dearest_plan(budget, spent, share, fixed=client.config.training.noise_multiplier)
-    return Gaussian(within(plan, life, client).release_noise or 0.0) if share else None
+        (budget, spent), *life = _bounds(site)
+        return Gaussian(within(_all_of(budget, spent), life, site).release_noise or 0.0)
+    (budget, spent), *life = _bounds(site)
+    plan = dearest_plan(budget, spent, share, fixed=site.config.training.noise_multiplier)
+    return Gaussian(within(plan, life, site).release_noise or 0.0) if share else None
 
 
 def dearest_plan(
@@ -113,9 +113,9 @@ def dearest_plan(
     return plan
 
 
-def within(plan: Plan, life: Sequence[tuple[Budget, list[Event]]], client: Client) -> Plan:
+def within(plan: Plan, life: Sequence[tuple[Budget, list[Event]]], site: Site) -> Plan:
     """The plan of a run's share with as much more noise as the budget for life asks for."""
-    fixed = client.config.training.noise_multiplier is not None
+    fixed = site.config.training.noise_multiplier is not None
     for budget, spent in life:
         plan = rescale_noise(plan, budget, (), spent, fixed=fixed)
     return plan
@@ -168,19 +168,19 @@ def _all_of(budget: Budget, spent: list[Event]) -> Plan:
     )
 
 
-def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Event] = ()) -> Plan:
+def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] = ()) -> Plan:
     """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for, once
     events that are still to come have been charged.
 
     BudgetExhausted if no noise is enough.
     """
-    if not client.budget.private:
-        return _without_noise(client, settings)
-    n, fixed = client.units, client.config.training.noise_multiplier
-    (budget, spent), *life = client.bounds()
+    if not site.budget.private:
+        return _without_noise(site, settings)
+    n, fixed = site.units, site.config.training.noise_multiplier
+    (budget, spent), *life = site.bounds()
     plan = calibrate(
         budget,
-        residual_schedule(n, recipe_of(client, 0.0), [*spent, *coming]),
+        residual_schedule(n, recipe_of(site, 0.0), [*spent, *coming]),
         batch_size=settings.batch_size,
         clip=settings.clip,
         epochs=settings.epochs,
@@ -188,12 +188,12 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     if fixed:
         return replace(plan, noise_multiplier=fixed)
     plan = replace(plan, noise_multiplier=max(plan.noise_multiplier, settings.noise_multiplier))
-    return within(plan, [(b, [*s, *coming]) for b, s in life], client)
+    return within(plan, [(b, [*s, *coming]) for b, s in life], site)
 
 
-def alone_plan(client: Client) -> tuple[Plan, Recipe]:
+def alone_plan(site: Site) -> tuple[Plan, Recipe]:
     """The plan of a site that spends all but its histogram on itself; nothing is charged for it."""
-    recipe = alone_recipe(client.units, client.budget.epsilon)
+    recipe = alone_recipe(site.units, site.budget.epsilon)
     settings = DPSGDSettings(
         learning_rate=recipe.learning_rate,
         noise_multiplier=NO_NOISE,
@@ -201,17 +201,17 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
         batch_size=recipe.batch_size,
         epochs=recipe.epochs,
     )
-    if not client.budget.private:
-        return _without_noise(client, settings), recipe
-    histogram = histogram_event(client.budget, client.config.privacy.histogram_share)
-    schedule = residual_schedule(client.units, recipe, histogram)
-    plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
+    if not site.budget.private:
+        return _without_noise(site, settings), recipe
+    histogram = histogram_event(site.budget, site.config.privacy.histogram_share)
+    schedule = residual_schedule(site.units, recipe, histogram)
+    plan = calibrate(site.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
 
 
-def _without_noise(client: Client, settings: DPSGDSettings) -> Plan:
+def _without_noise(site: Site, settings: DPSGDSettings) -> Plan:
     return Plan(
-        samples=client.units,
+        samples=site.units,
         batch_size=settings.batch_size,
         clip=settings.clip,
         noise_multiplier=NO_NOISE,
@@ -220,12 +220,12 @@ def _without_noise(client: Client, settings: DPSGDSettings) -> Plan:
     )
 
 
-def _bounds(client: Client) -> list[tuple[Budget, list[Event]]]:
+def _bounds(site: Site) -> list[tuple[Budget, list[Event]]]:
     """As `Client.bounds`, with the histogram that is still to come."""
     coming: list[Event] = []
-    if not any(e.charge.phase == "search" for e in client.account.entries):
-        coming = histogram_event(client.budget, client.config.privacy.histogram_share)
-    return [(budget, [*spent, *coming]) for budget, spent in client.bounds()]
+    if not any(e.charge.phase == "search" for e in site.account.entries):
+        coming = histogram_event(site.budget, site.config.privacy.histogram_share)
+    return [(budget, [*spent, *coming]) for budget, spent in site.bounds()]
 
 
 def histogram_event(budget: Budget, share: float) -> list[Event]:

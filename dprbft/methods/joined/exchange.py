@@ -40,7 +40,7 @@ from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import paid_histogram
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.gate import Released, ReleaseRequest, release
@@ -109,94 +109,94 @@ def sums() -> ModuleType:
     return secure_sum
 
 
-def join(client: Client, content: bytes) -> bytes:
+def join(site: Site, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
-    with exclusive(state_file(client.home)):  # one at a time: one message leaves for a charge
-        return _joined(client, content)
+    with exclusive(state_file(site.home)):  # one at a time: one message leaves for a charge
+        return _joined(site, content)
 
 
-def _joined(client: Client, content: bytes) -> bytes:
-    summed = client.config.privacy.secure_sum
+def _joined(site: Site, content: bytes) -> bytes:
+    summed = site.config.privacy.secure_sum
     if not summed:
-        _check_before(client, content)
-    state, asked = JoinedState.read(client), Asked(ROUND, content)
+        _check_before(site, content)
+    state, asked = JoinedState.read(site), Asked(ROUND, content)
     sent_at = masked_file if summed else sent_file
-    before = sent_before(client, Answered(state.round, state.against), asked, sent_at)
+    before = sent_before(site, Answered(state.round, state.against), asked, sent_at)
     if before is not None:
         return before
     # Before any charge: nothing is charged for rows that cannot be computed.
-    rows = rows_of(client, client.data.train)
+    rows = rows_of(site, site.data.train)
     # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
-    seen_by = "server" if may_release(client) and not summed else WHOEVER
-    histogram = paid_histogram(client, seen_by) or [1.0] * client.spec.classes
-    pays = share_of(client) > 0  # as what the site has by the histogram
+    seen_by = "server" if may_release(site) and not summed else WHOEVER
+    histogram = paid_histogram(site, seen_by) or [1.0] * site.spec.classes
+    pays = share_of(site) > 0  # as what the site has by the histogram
     if summed:
-        sent, noise = _masked(client, content, rows)
+        sent, noise = _masked(site, content, rows)
     elif not pays:
         sent, noise = b"", None
     else:
-        sent, noise = _sent(client, histogram, rows)
+        sent, noise = _sent(site, histogram, rows)
     state = replace(
         state,
         round=ROUND,
         answered=False,
         against=asked.digest,
         histogram=tuple(histogram),
-        over=SHARED if pays else "public" if len(client.public) else None,
+        over=SHARED if pays else "public" if len(site.public) else None,
         release_noise=noise,
     )
-    state.write(client)
+    state.write(site)
     return sent
 
 
-def _check_before(client: Client, content: bytes) -> None:
+def _check_before(site: Site, content: bytes) -> None:
     """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
-    before = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    before = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
     if before.round != ROUND - 1:
         raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
 
 
-def _sent(client: Client, histogram: list[float], rows: Rows) -> tuple[bytes, float | None]:
+def _sent(site: Site, histogram: list[float], rows: Rows) -> tuple[bytes, float | None]:
     """A message for the server alone, which is on disk, and its noise multiplier."""
-    message = kept_release(client) or _release(client, histogram, rows)
+    message = kept_release(site) or _release(site, histogram, rows)
     return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
 
 
-def _masked(client: Client, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
+def _masked(site: Site, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
     """A masked message, and the noise multiplier of the sum; none if the budget pays for none."""
     try:
-        found, noise = sums().masked_release(client, content, rows)
+        found, noise = sums().masked_release(site, content, rows)
     except BudgetExhausted:
         return b"", None
-    write_bytes(masked_file(client.home, ROUND), found)
+    write_bytes(masked_file(site.home, ROUND), found)
     return found, noise.noise_multiplier or None
 
 
-def _release(client: Client, histogram: list[float], rows: Rows) -> Release | None:
+def _release(site: Site, histogram: list[float], rows: Rows) -> Release | None:
     """The message of step 1, written before its charge is noted as used.
 
     A process that died before that has sent nothing: its charge pays for this message. None if the
     budget pays for none.
     """
-    counts, path = _noised(client, histogram), sent_file(client.home, ROUND)
+    counts, path = _noised(site, histogram), sent_file(site.home, ROUND)
 
     def message(released: Released) -> Release:
-        return Release.of(released, counts).compressed(client.config.federation.compression)
+        return Release.of(released, counts).compressed(site.config.federation.compression)
 
     try:
-        event = unsent_event(client) or planned_release(client)
+        event = unsent_event(site) or planned_release(site)
         assert event is not None
         request = ReleaseRequest(
             kind=KIND,
             event=event,
-            client=client.id,
+            site=site.id,
             round=ROUND,
-            classes=client.spec.classes,
+            classes=site.spec.classes,
         )
         released = release(
             request,
             lambda: rows,
-            ledger=client.ledger,
+            ledger=site.ledger,
             noise=SystemNoise(),
             keep=lambda released: write_bytes(path, message(released).to_bytes()),
         )
@@ -205,12 +205,12 @@ def _release(client: Client, histogram: list[float], rows: Rows) -> Release | No
     return message(released)
 
 
-def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:
+def _noised(site: Site, histogram: list[float]) -> NoisedHistogram | None:
     """The histogram with its charge's number and noise; None where none was paid for."""
-    charges = read_json(histogram_file(client.home))["receipt"]["charges"]
+    charges = read_json(histogram_file(site.home))["receipt"]["charges"]
     if not charges:
         return None
-    charge = next(e.charge for e in client.account.entries if e.id == charges[-1])
+    charge = next(e.charge for e in site.account.entries if e.id == charges[-1])
     m, moved = getattr(charge.event, "noise_multiplier", None), charge.sensitivity
     noise = None if m is None or moved is None else moved * m
     return NoisedHistogram(torch.tensor(histogram), charges[-1], noise)

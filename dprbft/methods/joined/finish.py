@@ -18,7 +18,7 @@ from dprbft.methods.joined.state import JoinedState, sent_moments
 from dprbft.methods.joined.student import lone_network, student
 from dprbft.paths import model_file, predictor_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.runtime.errors import BudgetExhausted
 from panas.training.checkpoint import save_network
@@ -29,42 +29,42 @@ from panas.training.linear.ridge import Weights, logits, own_head, shrunk_head
 from panas.training.metrics import measure
 
 
-def alone(client: Client, state: JoinedState) -> Predictor | None:
+def alone(site: Site, state: JoinedState) -> Predictor | None:
     """What the site predicts with by itself; None if it cannot pay."""
-    public = public_head(client)
-    if client.config.stays:
-        candidates = _without_noise(client, {} if public is None else {"public": public})
+    public = public_head(site)
+    if site.config.stays:
+        candidates = _without_noise(site, {} if public is None else {"public": public})
     else:
         try:
-            candidates = _by_dp_sgd(client, state, public)
+            candidates = _by_dp_sgd(site, state, public)
         except BudgetExhausted:
             return None
-    known = public_models(client.public, table=bool(client.facts.columns))
+    known = public_models(site.public, table=bool(site.facts.columns))
     candidates = replace(candidates, forest=known.forest, logistic=known.logistic)
-    valid = client.data.validation
+    valid = site.data.validation
     return weighed(candidates, valid.inputs(), valid.y, {})
 
 
-def _without_noise(client: Client, heads: dict[str, Weights]) -> Candidates:
-    chosen, exact = without_noise(client, heads)
+def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:
+    chosen, exact = without_noise(site, heads)
     return Candidates(
-        phi=client.phi,
+        phi=site.phi,
         heads=heads,
         log_prior=log_prior(torch.tensor(exact)),
         residual=chosen.residual,
         over=chosen.over or None,
-        network=lone_network(client),
+        network=lone_network(site),
     )
 
 
-def _by_dp_sgd(client: Client, state: JoinedState, public: Weights | None) -> Candidates:
+def _by_dp_sgd(site: Site, state: JoinedState, public: Weights | None) -> Candidates:
     """Over the head of public samples, or over the prior alone."""
-    plan, recipe = alone_plan(client)
-    rows = rows_of(client, client.data.train)
+    plan, recipe = alone_plan(site)
+    rows = rows_of(site, site.data.train)
     prior = state.log_prior.expand(len(rows.y), -1)
     offset = prior if public is None else logits(public, rows.z) + prior
     return Candidates(
-        phi=client.phi,
+        phi=site.phi,
         heads={} if public is None else {"public": public},
         log_prior=state.log_prior,
         residual=trained(rows, offset, plan, recipe.learning_rate),
@@ -72,12 +72,12 @@ def _by_dp_sgd(client: Client, state: JoinedState, public: Weights | None) -> Ca
     )
 
 
-def finish(client: Client, state: JoinedState) -> None:
+def finish(site: Site, state: JoinedState) -> None:
     """Make the network and the predictor, and report on both."""
-    network = student(client, state)
+    network = student(site, state)
     if network:
         save_network(
-            model_file(client.home),
+            model_file(site.home),
             network.bottom,
             network.head,
             genome=network.genome,
@@ -85,15 +85,15 @@ def finish(client: Client, state: JoinedState) -> None:
             notes=dict(network.notes),
         )
     shared = state.check_joined()
-    heads, own = {"shared": shared}, sent_moments(client)
-    if (public := public_head(client)) is not None:
+    heads, own = {"shared": shared}, sent_moments(site)
+    if (public := public_head(site)) is not None:
         heads["public"] = public
     if own is not None:
-        heads["own"] = own_head(own, len(client.public))
+        heads["own"] = own_head(own, len(site.public))
         heads["shrunk"] = shrunk_head(own, shared.double())
-    of_public = public_models(client.public, table=bool(client.facts.columns))
+    of_public = public_models(site.public, table=bool(site.facts.columns))
     candidates = Candidates(
-        phi=client.phi,
+        phi=site.phi,
         heads=heads,
         log_prior=state.log_prior,
         residual=state.linear(),
@@ -102,25 +102,25 @@ def finish(client: Client, state: JoinedState) -> None:
         logistic=of_public.logistic,
         network=network,
     )
-    valid = client.data.validation
-    promise = client.config.privacy.network if client.budget.private else "unprotected"
-    notes = {"client": client.id, "network": promise, "facts": client.facts.to_json()}
+    valid = site.data.validation
+    promise = site.config.privacy.network if site.budget.private else "unprotected"
+    notes = {"client": site.id, "network": promise, "facts": site.facts.to_json()}
     predictor = weighed(candidates, valid.inputs(), valid.y, notes)
-    write_predictor(predictor_file(client.home), predictor)
-    _report(client, state, predictor)
+    write_predictor(predictor_file(site.home), predictor)
+    _report(site, state, predictor)
 
 
-def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
+def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
     """Measure it, and what it must beat, on the site's test samples."""
-    test, c = client.data.test, predictor.candidates
+    test, c = site.data.test, predictor.candidates
     probabilities = predictor.probabilities_of(test.inputs())
     said = c.logits(test.inputs())
-    lone = alone(client, state) if client.config.federation.baselines else None
+    lone = alone(site, state) if site.config.federation.baselines else None
     joined, network = _right(probabilities, test), said.get("network")
     SiteReport(
-        samples=sizes(client),
+        samples=sizes(site),
         metrics=measure(probabilities.clamp(min=1e-12).log().float(), test.y),
-        baselines=baselines_of(client),
+        baselines=baselines_of(site),
         steps=Steps(
             public=_right(said["public"], test) if "public" in said else None,
             alone=_right(lone.probabilities_of(test.inputs()), test) if lone else None,
@@ -135,7 +135,7 @@ def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
             name: _right(scores if name in c.with_prior else scores + c.log_prior, test)
             for name, scores in said.items()
         },
-    ).write(client.home)
+    ).write(site.home)
 
 
 def _right(scores: torch.Tensor, samples: Samples) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dprbft.methods.joined.budget import recipe_of, residual_plan, share_of
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
@@ -28,21 +28,21 @@ from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.space import DPSGDSettings
 
 
-def rows_of(client: Client, samples: Samples) -> Rows:
+def rows_of(site: Site, samples: Samples) -> Rows:
     """Samples as rows of the common map."""
-    return Rows(client.phi(samples.inputs()), samples.y, samples.groups)
+    return Rows(site.phi(samples.inputs()), samples.y, samples.groups)
 
 
-def with_residual(client: Client, state: JoinedState) -> JoinedState:
+def with_residual(site: Site, state: JoinedState) -> JoinedState:
     """The state with a residual, or with the reason why there is none."""
-    if client.config.stays:
-        return _staying(client, state)
-    found = TuningRecord.read(client.home)
+    if site.config.stays:
+        return _staying(site, state)
+    found = TuningRecord.read(site.home)
     if found.nothing:
         return replace(state.with_residual(None, None), why="tuned")
     try:
-        plan = residual_plan(client, found.settings)
-        private = client.budget.private
+        plan = residual_plan(site, found.settings)
+        private = site.budget.private
         charge = Charge(
             event=plan.training_event if private else Unprotected(),
             phase="training",
@@ -51,9 +51,9 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
             sensitivity=plan.clip if private else None,
             round=ROUND,
         )
-        with client.ledger.charge(charge):
-            rows = rows_of(client, client.data.train)
-            head = head_of(client, state)
+        with site.ledger.charge(charge):
+            rows = rows_of(site, site.data.train)
+            head = head_of(site, state)
             prior = state.log_prior.expand(len(rows.y), -1)
             offset = prior if head is None else logits(head, rows.z) + prior
             residual = trained(rows, offset, plan, found.settings.learning_rate)
@@ -62,58 +62,58 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
     return state.with_residual(residual, plan.noise_multiplier if private else None)
 
 
-def head_of(client: Client, state: JoinedState) -> Weights | None:
+def head_of(site: Site, state: JoinedState) -> Weights | None:
     """The head that the site's residual is over; None for the prior alone."""
     if state.joins:
         return state.check_joined()
-    return public_head(client) if state.over else None
+    return public_head(site) if state.over else None
 
 
-def _staying(client: Client, state: JoinedState) -> JoinedState:
+def _staying(site: Site, state: JoinedState) -> JoinedState:
     """The residual without noise, over the shared head or none, with the exact prior.
 
     Privacy: nothing is charged, since nothing of it leaves.
     """
-    chosen, exact = without_noise(client, {"shared": state.check_joined()})
+    chosen, exact = without_noise(site, {"shared": state.check_joined()})
     found = state.with_residual(chosen.residual, None)
     return replace(found, histogram=exact, over=chosen.over or None)
 
 
-def without_noise(client: Client, heads: Mapping[str, Weights]) -> tuple[Chosen, tuple[float, ...]]:
+def without_noise(site: Site, heads: Mapping[str, Weights]) -> tuple[Chosen, tuple[float, ...]]:
     """The best residual over one of some heads, or over the prior alone (""), and exact counts."""
-    rows = rows_of(client, client.data.train)
-    exact = client.data.train.histogram().float()
+    rows = rows_of(site, site.data.train)
+    exact = site.data.train.histogram().float()
     prior = log_prior(exact)
     offsets = {name: logits(head, rows.z) + prior for name, head in heads.items()}
     offsets[""] = prior.expand(len(rows.y), -1)
-    rng = stream(client.config.seed, "client", client.id, "residual")
+    rng = stream(site.config.seed, "client", site.id, "residual")
     return cross_validated(rows.z, rows.y, offsets, rng), tuple(exact.tolist())
 
 
-def default_settings(client: Client) -> DPSGDSettings:
+def default_settings(site: Site) -> DPSGDSettings:
     """The settings by rule; the noise is left to the plan."""
     # A site that came late builds on the shared head, whatever the rule says of its own release.
-    share = (share_of(client) or RELEASE_SHARE) if JoinedState.read(client).joins else 0.0
-    return settings_by(client, recipe_of(client, share))
+    share = (share_of(site) or RELEASE_SHARE) if JoinedState.read(site).joins else 0.0
+    return settings_by(site, recipe_of(site, share))
 
 
-def settings_by(client: Client, recipe: Recipe) -> DPSGDSettings:
+def settings_by(site: Site, recipe: Recipe) -> DPSGDSettings:
     """A recipe's settings; the noise is left to the plan."""
     return DPSGDSettings(
         learning_rate=recipe.learning_rate,
-        noise_multiplier=client.config.training.noise_multiplier or PLANNED_NOISE,
+        noise_multiplier=site.config.training.noise_multiplier or PLANNED_NOISE,
         clip=recipe.clip,
         batch_size=recipe.batch_size,
         epochs=recipe.epochs,
     )
 
 
-def public_head(client: Client) -> Weights | None:
+def public_head(site: Site) -> Weights | None:
     """The head of the labelled public samples; None without any."""
-    public = client.public
+    public = site.public
     if not len(public):
         return None
-    return fit_public_head(Rows(client.phi(public.inputs()), public.y), public.classes)
+    return fit_public_head(Rows(site.phi(public.inputs()), public.y), public.classes)
 
 
 def trained(

@@ -32,7 +32,7 @@ from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, masked_size, noise_of, to_vector
 from dprbft.secure_sum.session import MOST_SITES
 from dprbft.site.directory import read_site
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import ReleaseRequest
@@ -59,64 +59,64 @@ class SumState:
     party: Party
     masked: bytes = b""  # the message, once it is made
 
-    def write(self, client: Client) -> None:
+    def write(self, site: Site) -> None:
         """Keep it in the site's folder for the run."""
         array = torch.frombuffer(bytearray(self.masked), dtype=torch.uint8) if self.masked else None
         tensors = {} if array is None else {"masked": array}
         about = {"plan": self.plan.to_bytes().hex(), "party": self.party.to_bytes().hex()}
-        write_bytes(sum_file(client.home), pack_tensors(tensors, about))
+        write_bytes(sum_file(site.home), pack_tensors(tensors, about))
 
     @staticmethod
-    def read(client: Client) -> "SumState | None":
+    def read(site: Site) -> "SumState | None":
         """Where the site stands; None before it has a plan. BadInput if the file is damaged."""
-        path = sum_file(client.home)
+        path = sum_file(site.home)
         if not path.exists():
             return None
         tensors, about = unpack_tensors(read_bytes(path), path)
         masked = tensors["masked"].numpy().tobytes() if "masked" in tensors else b""
         plan = SumPlan.from_bytes(bytes.fromhex(about["plan"]))
-        party = Party.from_bytes(bytes.fromhex(about["party"]), client.signing)
+        party = Party.from_bytes(bytes.fromhex(about["party"]), site.signing)
         return SumState(plan, party, masked)
 
 
-def offer(client: Client) -> bytes:
+def offer(site: Site) -> bytes:
     """Before the sum: what its budget needs; BudgetExhausted if that pays for no noise."""
-    state = SumState.read(client)
+    state = SumState.read(site)
     if state and state.masked:
         return Offer(True, state.plan.noise_multiplier).to_bytes()
-    event = unsent_event(client) or planned_release(client)
+    event = unsent_event(site) or planned_release(site)
     return Offer(event is not None, float(getattr(event, "noise_multiplier", 0.0))).to_bytes()
 
 
-def keys(client: Client, content: bytes) -> bytes:
+def keys(site: Site, content: bytes) -> bytes:
     """Take part in the sum of this plan, if it keeps what the site was promised."""
-    plan, state = SumPlan.from_bytes(content), SumState.read(client)
+    plan, state = SumPlan.from_bytes(content), SumState.read(site)
     if state and state.plan != plan and (state.masked or state.party.over):
         raise BadInput(
             "expected the secure sum that the site has released in, got another; a run that has "
             "joined cannot begin anew: give another directory"
         )
     if state is None or state.plan != plan:
-        _check_plan(client, plan)
-        state = SumState(plan, Party.new(plan.session, client.id, client.signing))
+        _check_plan(site, plan)
+        state = SumState(plan, Party.new(plan.session, site.id, site.signing))
     announced = state.party.keys()
-    state.write(client)
+    state.write(site)
     return announced
 
 
-def _check_plan(client: Client, plan: SumPlan) -> None:
-    f, n = client.config.federation, len(plan.sites)
-    if not client.config.privacy.secure_sum:
+def _check_plan(site: Site, plan: SumPlan) -> None:
+    f, n = site.config.federation, len(plan.sites)
+    if not site.config.privacy.secure_sum:
         raise BadInput("expected a run with privacy.trust = secure-sum, got one without")
-    if plan.round != ROUND or client.id not in plan.sites or plan.sites[-1] >= f.clients:
+    if plan.round != ROUND or site.id not in plan.sites or plan.sites[-1] >= f.clients:
         raise BadInput("expected a secure sum of this run's round and sites, got another")
     if n < f.secure_minimum or plan.missing < f.secure_missing_of(n):
         raise BadInput(
             f"expected a secure sum over at least {f.secure_minimum} sites, of which "
             f"{f.secure_missing_of(n)} or more may be missing, got {n} and {plan.missing}"
         )
-    read_site(client.place.folder).check_missing(plan.missing)
-    event = unsent_event(client) or planned_release(client)
+    read_site(site.place.folder).check_missing(plan.missing)
+    event = unsent_event(site) or planned_release(site)
     if event is None:
         raise BadInput("expected no secure sum, since a release would not pay, got one")
     if isinstance(event, Gaussian) and plan.noise_multiplier < event.noise_multiplier:
@@ -126,15 +126,15 @@ def _check_plan(client: Client, plan: SumPlan) -> None:
         )
 
 
-def share(client: Client, content: bytes) -> bytes:
+def share(site: Site, content: bytes) -> bytes:
     """Shares of the site's secrets for all who announced keys."""
-    state = _begun(client)
+    state = _begun(site)
     shares = state.party.shares(Parts.from_bytes(content).parts)
-    state.write(client)
+    state.write(site)
     return Parts(shares).to_bytes()
 
 
-def masked_release(client: Client, content: bytes, rows: Rows) -> tuple[bytes, SumNoise]:
+def masked_release(site: Site, content: bytes, rows: Rows) -> tuple[bytes, SumNoise]:
     """Charge, and mask what is to be summed: moments and label counts with the site's noise.
 
     `rows` are of all training samples: computed before the charge, so that nothing is charged for
@@ -144,73 +144,71 @@ def masked_release(client: Client, content: bytes, rows: Rows) -> tuple[bytes, S
 
     BudgetExhausted, and nothing leaves, if the budget pays for none.
     """
-    state = _begun(client)
+    state = _begun(site)
     if not state.masked:
-        read_site(client.place.folder).check_missing(state.plan.missing)  # as it says by now
-        state = _mask(client, state, Parts.from_bytes(content), rows)
-    size = masked_size(client.width, client.spec.classes)
-    client.ledger.end(MaskedRelease.from_bytes(state.masked, size).receipt)  # if it died just then
-    return state.masked, noise_of(state.plan, client.width, client.spec.classes)
+        read_site(site.place.folder).check_missing(state.plan.missing)  # as it says by now
+        state = _mask(site, state, Parts.from_bytes(content), rows)
+    size = masked_size(site.width, site.spec.classes)
+    site.ledger.end(MaskedRelease.from_bytes(state.masked, size).receipt)  # if it died just then
+    return state.masked, noise_of(state.plan, site.width, site.spec.classes)
 
 
-def _mask(client: Client, state: SumState, received: Parts, rows: Rows) -> SumState:
+def _mask(site: Site, state: SumState, received: Parts, rows: Rows) -> SumState:
     """The state with the message, which is on disk before its charge is noted as used."""
     # Refused before anything is charged, where the shares do not open; nothing of this leaves.
     Party.from_bytes(state.party.to_bytes()).mask(np.zeros(1, np.uint64), received.parts)
-    noise, classes = noise_of(state.plan, client.width, client.spec.classes), client.spec.classes
+    noise, classes = noise_of(state.plan, site.width, site.spec.classes), site.spec.classes
     request = ReleaseRequest(
-        kind=KIND, event=noise.event, client=client.id, round=ROUND, classes=classes
+        kind=KIND, event=noise.event, site=site.id, round=ROUND, classes=classes
     )
 
     def message(summand: Summand) -> bytes:
         numbers = state.party.mask(to_vector(summand.steps), received.parts)
         receipt = summand.receipt.id
-        return MaskedRelease(
-            site=client.id, round=ROUND, receipt=receipt, numbers=numbers
-        ).to_bytes()
+        return MaskedRelease(site=site.id, round=ROUND, receipt=receipt, numbers=numbers).to_bytes()
 
     add_to_sum(
         request,
         lambda: rows,
         noise=noise,
-        ledger=client.ledger,
-        keep=lambda summand: replace(state, masked=message(summand)).write(client),
+        ledger=site.ledger,
+        keep=lambda summand: replace(state, masked=message(summand)).write(site),
     )
     if wrong := state.party.wrongly_dealt:
-        _note(client, Verb.ROUND, wrong, "expected the shares that their tags tell, got others")
-    return _begun(client)
+        _note(site, Verb.ROUND, wrong, "expected the shares that their tags tell, got others")
+    return _begun(site)
 
 
-def unmask(client: Client, content: bytes) -> bytes:
+def unmask(site: Site, content: bytes) -> bytes:
     """Sign the list of these sites, or open the sum over them where enough have signed it.
 
     BadInput, and a note, at a second list.
     """
-    state, asked = _begun(client), Survivors.from_bytes(content)
+    state, asked = _begun(site), Survivors.from_bytes(content)
     party, sites = state.party, asked.sites
     try:
         signs = party.signs and not asked.agreed
         answer = party.agree(sites) if signs else party.unmask(sites, asked.agreed)
     except BadInput as e:
-        _note(client, Verb.UNMASK, sites, str(e))
+        _note(site, Verb.UNMASK, sites, str(e))
         raise
-    state.write(client)
+    state.write(site)
     return answer
 
 
-def close(client: Client) -> None:
+def close(site: Site) -> None:
     """Erase the secrets of a sum that is over, from the one file that has them; it may be repeated.
 
     Privacy: from then on nothing on this disk takes the masks between sites off a masked vector.
     """
-    state = SumState.read(client)
+    state = SumState.read(site)
     if state and not state.party.over:
-        replace(state, party=state.party.erased()).write(client)
+        replace(state, party=state.party.erased()).write(site)
 
 
-def _note(client: Client, verb: Verb, sites: tuple[int, ...], reason: str) -> None:
+def _note(site: Site, verb: Verb, sites: tuple[int, ...], reason: str) -> None:
     """Add a line on what was refused, of which sites; it stays, whatever is asked next."""
-    path = sum_refusals_file(client.home)
+    path = sum_refusals_file(site.home)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"time": when, "verb": verb, "asked": sites[:MOST_SITES], "reason": reason}
     with exclusive(path):
@@ -219,8 +217,8 @@ def _note(client: Client, verb: Verb, sites: tuple[int, ...], reason: str) -> No
             append_bytes(path, (json.dumps(record) + "\n").encode(), at)
 
 
-def _begun(client: Client) -> SumState:
-    state = SumState.read(client)
+def _begun(site: Site) -> SumState:
+    state = SumState.read(site)
     if state is None:
         raise BadInput("expected a secure sum that the site has announced keys for, got none")
     return state

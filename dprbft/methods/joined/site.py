@@ -20,103 +20,101 @@ from dprbft.paths import search_file, tune_file
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.search import paid_histogram, search
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.evolution.records import EvolutionResult
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput
 from panas.search_modes.mode import SearchPlan
 
 
-def ready(client: Client, content: bytes) -> bytes:
+def ready(site: Site, content: bytes) -> bytes:
     """Before step 1: whether the budget pays for all of it; nothing is charged."""
-    if client.config.privacy.secure_sum:
-        return sums().offer(client)
-    begun = any(e.charge.phase == "release" for e in client.account.entries)
-    if not begun and JoinedState.read(client).round < ROUND:
-        planned_release(client)
+    if site.config.privacy.secure_sum:
+        return sums().offer(site)
+    begun = any(e.charge.phase == "release" for e in site.account.entries)
+    if not begun and JoinedState.read(site).round < ROUND:
+        planned_release(site)
     return b""
 
 
-def keys(client: Client, content: bytes) -> bytes:
+def keys(site: Site, content: bytes) -> bytes:
     """Before step 1 of a secure sum: take part in it."""
-    return sums().keys(client, content)
+    return sums().keys(site, content)
 
 
-def share(client: Client, content: bytes) -> bytes:
+def share(site: Site, content: bytes) -> bytes:
     """The same: share what lets the others open the sum without this site."""
-    return sums().share(client, content)
+    return sums().share(site, content)
 
 
-def unmask(client: Client, content: bytes) -> bytes:
+def unmask(site: Site, content: bytes) -> bytes:
     """After step 1 of a secure sum: open the sum over these sites, and no other."""
-    return sums().unmask(client, content)
+    return sums().unmask(site, content)
 
 
-def search_network(client: Client, content: bytes) -> bytes:
+def search_network(site: Site, content: bytes) -> bytes:
     """Step 3, once: the architecture of the site's network."""
-    if search_file(client.home).exists():
+    if search_file(site.home).exists():
         return b""
-    JoinedState.read(client).check_joined()  # before anything is charged
-    reads = client.config.privacy.mode.reads_samples
-    record = search(client, partial(_search_student, client) if reads else None)
-    draw_search(client, record)
-    record.write(client.home)
+    JoinedState.read(site).check_joined()  # before anything is charged
+    reads = site.config.privacy.mode.reads_samples
+    record = search(site, partial(_search_student, site) if reads else None)
+    draw_search(site, record)
+    record.write(site.home)
     return b""
 
 
-def _search_student(
-    client: Client, histogram: list[float] | None, plan: SearchPlan
-) -> EvolutionResult:
-    return search_student(client, plan)
+def _search_student(site: Site, histogram: list[float] | None, plan: SearchPlan) -> EvolutionResult:
+    return search_student(site, plan)
 
 
-def tune(client: Client, content: bytes) -> bytes:
+def tune(site: Site, content: bytes) -> bytes:
     """Before step 4, once: the residual's DP-SGD settings."""
-    if not tune_file(client.home).exists():
-        record = tune_residual(client)
-        draw_tuning(client, record)
-        record.write(client.home)
+    if not tune_file(site.home).exists():
+        record = tune_residual(site)
+        draw_tuning(site, record)
+        record.write(site.home)
     return b""
 
 
-def take_answer(client: Client, content: bytes) -> bytes:
+def take_answer(site: Site, content: bytes) -> bytes:
     """After step 2: keep the shared head; the secrets of a secure sum are erased."""
-    state = JoinedState.read(client)
-    answer = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    state = JoinedState.read(site)
+    answer = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
     if answer.round != ROUND:
         raise BadInput(f"expected the answer to round {ROUND}, got that to round {answer.round}")
-    if client.config.privacy.secure_sum:
-        sums().close(client)
+    if site.config.privacy.secure_sum:
+        sums().close(site)
     if state.round < ROUND:  # it comes late, and gets the head alone
-        histogram = paid_histogram(client) or [1.0] * client.spec.classes
+        histogram = paid_histogram(site) or [1.0] * site.spec.classes
         state = replace(state, round=ROUND, answered=False, histogram=tuple(histogram))
     if not state.answered:
-        replace(state, answered=True, shared=answer.weight).write(client)
+        replace(state, answered=True, shared=answer.weight).write(site)
     return b""
 
 
-def train(client: Client, content: bytes) -> bytes:
+def train(site: Site, content: bytes) -> bytes:
     """Steps 4 to 6."""
-    state = JoinedState.read(client)
+    state = JoinedState.read(site)
     state.check_joined()
-    if len(learnt_from(client)):
-        SearchRecord.read(client.home)  # BadInput before the search, and before a sample is read
+    if len(learnt_from(site)):
+        SearchRecord.read(site.home)  # BadInput before the search, and before a sample is read
     if not state.adapted:
-        state = with_residual(client, state)
-        state.write(client)
+        state = with_residual(site, state)
+        state.write(site)
     if not state.finished:
-        finish(client, state)
-        replace(state, finished=True).write(client)
+        finish(site, state)
+        replace(state, finished=True).write(site)
     return b""
 
 
-def export(client: Client, content: bytes) -> bytes:
+def export(site: Site, content: bytes) -> bytes:
     """Note what was spent; network and predictor are written where they are made."""
-    note_spent(client.ledger)
+    note_spent(site.ledger)
     return b""
 
 
-VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
     Verb.READY: ready,
     Verb.KEYS: keys,
     Verb.SHARE: share,

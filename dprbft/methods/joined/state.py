@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dprbft.messages import Release
 from dprbft.paths import sent_file, state_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
@@ -87,14 +87,14 @@ class JoinedState:
         del record["shared"], record["residual"]
         return pack_tensors(tensors, {"state": json.dumps(record)})
 
-    def write(self, client: Client) -> None:
+    def write(self, site: Site) -> None:
         """Keep the state in the site's folder."""
-        write_bytes(state_file(client.home), self.to_bytes())
+        write_bytes(state_file(site.home), self.to_bytes())
 
     @staticmethod
-    def read(client: Client) -> "JoinedState":
+    def read(site: Site) -> "JoinedState":
         """A site's state; a fresh one before it has joined. BadInput if it is damaged."""
-        path = state_file(client.home)
+        path = state_file(site.home)
         if not path.exists():
             return JoinedState()
         tensors, metadata = unpack_tensors(read_bytes(path), path)
@@ -110,37 +110,37 @@ def has_head(home: Path) -> bool:
     return path.exists() and HEAD in unpack_tensors(read_bytes(path), path)[0]
 
 
-def kept_release(client: Client) -> Release | None:
+def kept_release(site: Site) -> Release | None:
     """The message that a process has written before it died; its charge is noted as used."""
-    path = sent_file(client.home, ROUND)
+    path = sent_file(site.home, ROUND)
     if not path.exists():
         return None
-    size = {"width": client.width, "classes": client.spec.classes}
+    size = {"width": site.width, "classes": site.spec.classes}
     message = Release.from_bytes(read_bytes(path), **size)
-    paid = {e.id for e in client.account.entries if e.charge.mechanism == KIND}
+    paid = {e.id for e in site.account.entries if e.charge.mechanism == KIND}
     if message.receipt not in paid:
         return None
-    client.ledger.end(message.receipt)
+    site.ledger.end(message.receipt)
     return message
 
 
-def unsent_event(client: Client) -> Gaussian | Unprotected | None:
+def unsent_event(site: Site) -> Gaussian | Unprotected | None:
     """What the run has charged for a release of which nothing has left; None if it has not."""
     found: Gaussian | Unprotected | None = None
-    for e in client.account.entries:
+    for e in site.account.entries:
         of_moments = (e.charge.phase, e.charge.mechanism) == ("release", KIND)
         if of_moments and not e.finished and isinstance(e.event, Gaussian | Unprotected):
             found = e.event
     return found
 
 
-def sent_moments(client: Client) -> Moments | None:
+def sent_moments(site: Site) -> Moments | None:
     """The site's own release, as it left; None where nothing did."""
-    path = sent_file(client.home, ROUND)
+    path = sent_file(site.home, ROUND)
     if not path.exists():
         return None
-    classes = client.spec.classes
-    release = Release.from_bytes(read_bytes(path), width=client.width, classes=classes)
+    classes = site.spec.classes
+    release = Release.from_bytes(read_bytes(path), width=site.width, classes=classes)
     found = release.estimate(classes)
     assert isinstance(found, Moments)
     return found

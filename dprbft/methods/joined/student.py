@@ -16,7 +16,7 @@ from torch import Tensor
 from dprbft.methods.joined.residual import public_head
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.site.results.records import SearchRecord
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
@@ -36,66 +36,66 @@ MANY = 1000
 """Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
 
 
-def student(client: Client, state: JoinedState) -> SavedNetwork | None:
+def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     """The network of the site's genome, distilled; None without samples, or if it diverged."""
-    inputs = learnt_from(client)
+    inputs = learnt_from(site)
     if not len(inputs):
         return None
-    rng = stream(client.config.seed, "client", client.id, "student")
-    started, ask = _untrained(client, torch_generator(rng)), teacher(client, state)
+    rng = stream(site.config.seed, "client", site.id, "student")
+    started, ask = _untrained(site, torch_generator(rng)), teacher(site, state)
     taught = SoftSamples(inputs, ask(inputs.inputs()))
     distil(
         started.bottom,
         started.head,
         taught,
-        config=_training(client, len(inputs)),
+        config=_training(site, len(inputs)),
         rng=rng,
-        teacher=ask if are_few(client.facts, len(inputs)) else None,
+        teacher=ask if are_few(site.facts, len(inputs)) else None,
     )
-    if client.config.stays:
-        _from_own_samples(client, started, rng)
+    if site.config.stays:
+        _from_own_samples(site, started, rng)
     return _if_finite(started)
 
 
-def lone_network(client: Client) -> SavedNetwork | None:
+def lone_network(site: Site) -> SavedNetwork | None:
     """A network of the site's genome that has learnt from labelled public samples and, without
     noise, from the site's own: it must stay. None without a genome, or if it diverged."""
-    if not len(learnt_from(client)):
+    if not len(learnt_from(site)):
         return None  # none was searched
-    rng = stream(client.config.seed, "client", client.id, "lone network")
-    started = _untrained(client, torch_generator(rng))
-    if len(client.public):
-        config = _training(client, len(client.public))
-        fit(started.bottom, started.head, client.public, config=config, rng=rng)
-    _from_own_samples(client, started, rng)
+    rng = stream(site.config.seed, "client", site.id, "lone network")
+    started = _untrained(site, torch_generator(rng))
+    if len(site.public):
+        config = _training(site, len(site.public))
+        fit(started.bottom, started.head, site.public, config=config, rng=rng)
+    _from_own_samples(site, started, rng)
     return _if_finite(started)
 
 
-def _training(client: Client, samples: int) -> OptimizerConfig:
-    config = long_enough(STUDENT, samples, client.config.training.student_steps)
-    return replace(config, train_head=client.spec.head_moves)
+def _training(site: Site, samples: int) -> OptimizerConfig:
+    config = long_enough(STUDENT, samples, site.config.training.student_steps)
+    return replace(config, train_head=site.spec.head_moves)
 
 
-def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
-    genome, spec = SearchRecord.read(client.home).genome, client.spec
-    bottom = spec.bottom(genome, generator).to(client.device)
-    head = spec.head(generator).to(client.device)
-    promise = client.config.privacy.network if client.budget.private else "unprotected"
-    about = {"client": client.id, "round": ROUND, "network": promise}
-    return SavedNetwork(bottom, head, genome, spec, about | {"facts": client.facts.to_json()})
+def _untrained(site: Site, generator: torch.Generator) -> SavedNetwork:
+    genome, spec = SearchRecord.read(site.home).genome, site.spec
+    bottom = spec.bottom(genome, generator).to(site.device)
+    head = spec.head(generator).to(site.device)
+    promise = site.config.privacy.network if site.budget.private else "unprotected"
+    about = {"client": site.id, "round": ROUND, "network": promise}
+    return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
 
 
-def _from_own_samples(client: Client, started: SavedNetwork, rng: np.random.Generator) -> None:
+def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:
     """Train in place without noise, if there are samples; images are moved a little each time."""
-    config = replace(client.config.training.warm, train_head=client.spec.head_moves)
-    own, seed = client.data.train, int(rng.integers(2**32))
+    config = replace(site.config.training.warm, train_head=site.spec.head_moves)
+    own, seed = site.data.train, int(rng.integers(2**32))
     if not len(own):
         return
 
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
 
-    batches = None if client.facts.columns else each_moved
+    batches = None if site.facts.columns else each_moved
     fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
@@ -107,18 +107,18 @@ def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
     return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
 
 
-def learnt_from(client: Client) -> Samples:
+def learnt_from(site: Site) -> Samples:
     """Public samples, whose labels are not looked at, and those without any."""
-    parts = [replace(part, groups=None, part=None) for part in (client.public, client.unlabelled)]
+    parts = [replace(part, groups=None, part=None) for part in (site.public, site.unlabelled)]
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def teacher(client: Client, state: JoinedState) -> Teacher:
+def teacher(site: Site, state: JoinedState) -> Teacher:
     """The site's own protected predictor: what it answers to public samples."""
     shared = state.check_joined()
-    public = public_head(client)
+    public = public_head(site)
     candidates = Candidates(
-        phi=client.phi,
+        phi=site.phi,
         heads={"shared": shared} | ({} if public is None else {"public": public}),
         log_prior=state.log_prior,
         residual=state.linear(),
@@ -134,11 +134,11 @@ def teacher(client: Client, state: JoinedState) -> Teacher:
     return answers
 
 
-def shared_teacher(client: Client, state: JoinedState) -> Teacher:
+def shared_teacher(site: Site, state: JoinedState) -> Teacher:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
-    candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(shared)))
+    candidates = Candidates(phi=site.phi, heads=heads, log_prior=torch.zeros(len(shared)))
     return lambda x: candidates.logits(x)["shared"].softmax(1)
 
 

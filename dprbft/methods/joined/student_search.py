@@ -29,7 +29,7 @@ import torch
 
 from dprbft.methods.joined.state import JoinedState
 from dprbft.methods.joined.student import MANY, are_few, learnt_from, shared_teacher
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -72,13 +72,13 @@ def search_in_common(
     execution = replace(execution, journal=journal)
     path = fitness.cache / f"search-{_key(problem, fitness, config, rng)}.json"
     if not journal.lines and path.is_file():
-        for line in _lines(path, problem, fitness.client):
+        for line in _lines(path, problem, fitness.site):
             record = GenerationRecord.from_json(line, problem.space.blocks)
             execution.finished(record, line)
     found = evolve(problem, config=config, rng=rng, execution=execution)
     # What failed may have been killed: another site tries it again.
     if not path.is_file() and not any(e.failed for e in found.history):
-        write_json(path, {"client": fitness.client, "generations": journal.lines})
+        write_json(path, {"client": fitness.site, "generations": journal.lines})
     return found
 
 
@@ -95,7 +95,7 @@ def _key(
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _lines(path: Path, problem: SearchProblem, client: int) -> Sequence[Mapping[str, Any]]:
+def _lines(path: Path, problem: SearchProblem, site: int) -> Sequence[Mapping[str, Any]]:
     """The kept generations as this site's; none if sizes were measured otherwise."""
     kept = read_json(path)
     lines: list[dict[str, Any]] = kept["generations"]
@@ -103,7 +103,7 @@ def _lines(path: Path, problem: SearchProblem, client: int) -> Sequence[Mapping[
         genome = Genome.parse(candidate["genome"], problem.space.blocks)
         if candidate["size"] != (problem.size(genome) if problem.size else 0.0):
             return []
-    if kept["client"] != client:  # it was another site that took the passes
+    if kept["client"] != site:  # it was another site that took the passes
         for line in lines:
             line["passes"] = 0
             line["history"] = [e | {"passes": 0} for e in line["history"]]
@@ -114,31 +114,31 @@ HELD_OUT = 0.3  # share of the public samples that a student is not taught
 MADE = (MANY, 300)  # pictures that are taught, and that judge, where images are few
 
 
-def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
+def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     """Search a student's genome.
 
     BadInput without samples to learn from, or a shared head.
 
     Privacy: reads public samples, the shared head and the site's noised histogram; epsilon 0.
     """
-    state, inputs = JoinedState.read(client), learnt_from(client)
+    state, inputs = JoinedState.read(site), learnt_from(site)
     state.check_joined()
     if len(inputs) < 2:
         raise BadInput(
             f"expected public samples for networks to learn from, got {len(inputs)}; give "
             "data.public_data or data.unlabelled_data"
         )
-    seed = client.config.seed
-    taught, held_out = _lessons(inputs, shared_teacher(client, state), client)
+    seed = site.config.seed
+    taught, held_out = _lessons(inputs, shared_teacher(site, state), site)
     alike = AgreementFitness(
         taught=taught,
         held_out=held_out,
         histogram=torch.ones(plan.spec.classes),
         spec=plan.spec,
-        optimizer=long_enough(plan.optimizer, len(taught), client.config.search.student_steps),
+        optimizer=long_enough(plan.optimizer, len(taught), site.config.search.student_steps),
         seed=seed,
-        client=client.id,
-        cache=client.common,
+        site=site.id,
+        cache=site.common,
         device=plan.device,
     )
     problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
@@ -147,16 +147,16 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
     return chosen_for(found, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
-def _lessons(inputs: Samples, ask: Teacher, client: Client) -> tuple[SoftSamples, SoftSamples]:
+def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
     """What students are taught, and what they are judged by, none of it made of the same samples.
 
     Where images are few, pictures made of them: a dozen samples would rank genomes by chance.
     """
-    rng = stream(client.config.seed, "student", "held-out")
+    rng = stream(site.config.seed, "student", "held-out")
     order = torch.from_numpy(rng.permutation(len(inputs)))
     rest, taught = order.tensor_split([_held_out(len(inputs))])
     parts = [inputs.take(at) for at in (taught, rest)]
-    if are_few(client.facts, len(inputs)):
+    if are_few(site.facts, len(inputs)):
         first, last = (
             made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
         )

@@ -37,7 +37,7 @@ from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
 from dprbft.paths import tune_log
 from dprbft.site.results.records import ByRule, TuningRecord
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples, digest
 from panas.data.search_split import proxy_data
 from panas.features.map import FeatureMap
@@ -193,16 +193,16 @@ class Rehearsed:
         return Rehearsed(record["choice"], best, record["predicted"], trials)
 
 
-def tune_residual(client: Client) -> TuningRecord:
+def tune_residual(site: Site) -> TuningRecord:
     """The settings of a site's residual."""
-    by_rule = default_settings(client)
-    if reason := why_by_rule(client):
-        return TuningRecord(client=client.id, settings=by_rule, by_rule=reason)
-    rehearsal = rehearsal_of(client)
+    by_rule = default_settings(site)
+    if reason := why_by_rule(site):
+        return TuningRecord(site=site.id, settings=by_rule, by_rule=reason)
+    rehearsal = rehearsal_of(site)
     try:
-        found = rehearsed(rehearsal, client.common, tune_log(client.home), client.workers)
+        found = rehearsed(rehearsal, site.common, tune_log(site.home), site.workers)
     except BudgetExhausted as e:
-        return TuningRecord(client=client.id, settings=by_rule, refused=str(e))
+        return TuningRecord(site=site.id, settings=by_rule, refused=str(e))
     rule, best = rehearsal.recipe, found.best
     tuned = replace(
         by_rule,
@@ -210,7 +210,7 @@ def tune_residual(client: Client) -> TuningRecord:
         epochs=max(1, round((by_rule.epochs or 1) * (best.epochs or rule.epochs) / rule.epochs)),
     )
     return TuningRecord(
-        client=client.id,
+        site=site.id,
         settings=tuned if found.choice == "tuned" else by_rule,
         predicted=found.predicted,
         trials=found.trials,
@@ -220,32 +220,32 @@ def tune_residual(client: Client) -> TuningRecord:
     )
 
 
-def why_by_rule(client: Client) -> ByRule | None:
+def why_by_rule(site: Site) -> ByRule | None:
     """Why nothing is rehearsed: nothing can be told, or nothing is to be decided."""
-    if not client.budget.private or client.config.stays:
+    if not site.budget.private or site.config.stays:
         return "no noise"
-    if client.config.training.noise_multiplier is not None:
+    if site.config.training.noise_multiplier is not None:
         return "given noise"
-    if len(client.public) < FEWEST:
+    if len(site.public) < FEWEST:
         return "few public samples"
-    if not client.config.tuning.config.trials:
+    if not site.config.tuning.config.trials:
         return "no trials"
-    simulated, units = SIZE * len(client.public), client.units
+    simulated, units = SIZE * len(site.public), site.units
     return None if simulated / NEAR <= units <= simulated * NEAR else "other size"
 
 
-def rehearsal_of(client: Client) -> Rehearsal:
+def rehearsal_of(site: Site) -> Rehearsal:
     """What is to be rehearsed for a site, and for all others of its budget."""
-    state, privacy = JoinedState.read(client), client.config.privacy
+    state, privacy = JoinedState.read(site), site.config.privacy
     state.check_joined()
     return Rehearsal(
-        public=replace(client.public, groups=None, part=None),
-        phi=client.phi,
-        budget=client.budget,
+        public=replace(site.public, groups=None, part=None),
+        phi=site.phi,
+        budget=site.budget,
         histogram_share=privacy.histogram_share,
         release_share=(privacy.release_share or RELEASE_SHARE) if state.joins else 0.0,
-        config=client.config.tuning.config,
-        seed=client.config.seed,
+        config=site.config.tuning.config,
+        seed=site.config.seed,
     )
 
 

@@ -6,11 +6,11 @@ A round, in the paper's order:
 2. train bottom (and head) locally by DP-SGD
 3. release representations
 4. the server trains the shared head on all releases
-5. broadcast it to all clients
+5. broadcast it to all sites
 6. each replaces its head
 
 Preset `paper` is exactly this, with raw rows in step 3. In `sound` the head is held fixed during
-step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a client keeps the
+step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a site keeps the
 blend of its own and the shared head that its validation split prefers. Its own head is fitted to
 its own noised release, plus the log of its noised class frequencies: both were paid for already.
 
@@ -18,7 +18,7 @@ Step 3 releases `privacy.release` (`panas.privacy.release.kind`). With `none` no
 first head stays: no bytes, no epsilon, the baseline that every shared head must beat.
 
 Privacy: steps 2 and 3 are charged before they touch data. The validation split chooses round and
-blend; that choice stays on the client and is not covered.
+blend; that choice stays on the site and is not covered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ from dprbft.methods.rounds.training import (
     train_locally,
 )
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
@@ -78,59 +78,59 @@ CPU: Mapping[str, Any] = {
 """Settings that take minutes with ten sites on one core."""
 
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of the own head that a client tries."""
+"""Shares of the own head that a site tries."""
 
 
-def client_round(
-    client: Client, state: State, broadcast: Broadcast, round: int
+def site_round(
+    site: Site, state: State, broadcast: Broadcast, round: int
 ) -> tuple[State, Release | None]:
     """Steps 1 to 3: train against the broadcast head, then release."""
-    bottom, _ = state.networks(client)
-    head = to_head(broadcast).to(client.device)
-    trained = train_locally(client, state, bottom, head, round)
+    bottom, _ = state.networks(site)
+    head = to_head(broadcast).to(site.device)
+    trained = train_locally(site, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
-    state, kind = trained, client.config.sent
-    message = send(client, state, bottom, round, kind) if kind else None
-    rows = message is not None and isinstance(message.estimate(client.spec.classes), Rows)
-    own = head if client.spec.head_moves or rows else own_head(client, state, message, broadcast)
+    state, kind = trained, site.config.sent
+    message = send(site, state, bottom, round, kind) if kind else None
+    rows = message is not None and isinstance(message.estimate(site.spec.classes), Rows)
+    own = head if site.spec.head_moves or rows else own_head(site, state, message, broadcast)
     state = replace(
         state,
         bottom=weights(bottom),
         head=weights(own),
         plan=after_release(state.plan),
-        charges=accounted(client),
-        scores=replace(state.scores, local=accuracy(bottom, own, client.data.test)),
+        charges=accounted(site),
+        scores=replace(state.scores, local=accuracy(bottom, own, site.data.test)),
     )
     return state, message
 
 
-def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) -> Release:
+def send(site: Site, state: State, bottom: Bottom, round: int, kind: str) -> Release:
     """Step 3: charge for the release of this round, read the samples, make the message."""
     what, plan = kind_named(kind), state.plan
-    samples = client.public if what.READS == "public" else client.data.train
+    samples = site.public if what.READS == "public" else site.data.train
     request = ReleaseRequest(
         kind=kind,
         event=event_of(what, plan.release_noise) if plan else Unprotected(),
-        client=client.id,
+        site=site.id,
         round=round,
-        classes=client.spec.classes,
+        classes=site.spec.classes,
     )
     released = release(
         request,
         lambda: Rows(represent(bottom, samples), samples.y, samples.groups),
-        ledger=client.ledger,
+        ledger=site.ledger,
         noise=SystemNoise(),
     )
-    return Release.of(released).compressed(client.config.federation.compression)
+    return Release.of(released).compressed(site.config.federation.compression)
 
 
-def own_head(client: Client, state: State, message: Release | None, broadcast: Broadcast) -> Head:
-    """A client's own head from its own release, at no further cost; the shared one without."""
+def own_head(site: Site, state: State, message: Release | None, broadcast: Broadcast) -> Head:
+    """A site's own head from its own release, at no further cost; the shared one without."""
     own = broadcast
     if message is not None:
         optimizer = OptimizerConfig(epochs=0)
-        rng = stream(client.config.seed, "client", client.id, "own-head")
+        rng = stream(site.config.seed, "client", site.id, "own-head")
         own = aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
     fitted = to_head(own)
     return with_prior(fitted, torch.tensor(state.histogram)) if state.histogram else fitted
@@ -148,12 +148,12 @@ def server_round(
     return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 
 
-def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
+def site_finish(site: Site, state: State, broadcast: Broadcast, round: int) -> State:
     """Step 6: replace the head, and keep what validation prefers so far."""
-    bottom, own = state.networks(client)
+    bottom, own = state.networks(site)
     shared = to_head(broadcast)
     shares = {"local": BLENDS[-1:], "shared": BLENDS[:1], "blend": BLENDS}
-    choices = [(a, blend(own, shared, a)) for a in shares[client.config.federation.head]]
-    right = accuracy(bottom, shared.to(client.device), client.data.test)
+    choices = [(a, blend(own, shared, a)) for a in shares[site.config.federation.head]]
+    right = accuracy(bottom, shared.to(site.device), site.data.test)
     state = replace(state, head=weights(shared), scores=replace(state.scores, shared=right))
-    return keep_best(client, state, bottom, choices, round)
+    return keep_best(site, state, bottom, choices, round)

@@ -1,18 +1,18 @@
-"""The server: from what the clients released to a new shared head.
+"""The server: from what the sites released to a new shared head.
 
 Everything here is post-processing of releases; no private sample is read.
 
 | symbol | name |
 |---|---|
-| A = sum u u^T, B = sum e_y u^T | second moments of unit representations, summed over clients |
+| A = sum u u^T, B = sum e_y u^T | second moments of unit representations, summed over sites |
 | W0 | head of the last broadcast, which the bottoms were trained against |
-| s | standard deviation of the noise on each number of one client's B |
+| s | standard deviation of the noise on each number of one site's B |
 
 Moments: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
 
     W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 sqrt(d sum s^2),
 
-where the columns of T are t_y less the bias, which stays as it was, and the sum is over clients,
+where the columns of T are t_y less the bias, which stays as it was, and the sum is over sites,
 so that with much noise the head stays where it was, and with none it is least squares.
 Class sums: nearest noised class mean. Rows: the paper's SGD on cross-entropy.
 
@@ -160,7 +160,7 @@ def blend(own: Head, shared: Head, share: float) -> Head:
 
 
 def with_prior(head: Head, histogram: Float[Tensor, "classes"]) -> Head:
-    """The head plus the log of a client's own class frequencies, from its noised histogram."""
+    """The head plus the log of a site's own class frequencies, from its noised histogram."""
     counts = histogram.clamp(min=0) + 1
     prior = to_head(to_broadcast(head, 0))
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""Local training: each client alone, the baseline that joining a federation must beat.
+"""Local training: each site alone, the baseline that joining a federation must beat.
 
-Bottom and head train together by DP-SGD on the client's whole budget; nothing is released, so
+Bottom and head train together by DP-SGD on the site's whole budget; nothing is released, so
 nothing of it pays for releases. Privacy: covers the weights, should they ever be shown.
 """
 
@@ -14,7 +14,7 @@ from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best, skip_round, train_locally
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.training.evaluate import accuracy
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
@@ -44,15 +44,15 @@ CPU: Mapping[str, Any] = {
 """Settings that take minutes with ten sites on one core."""
 
 
-def client_round(
-    client: Client, state: State, broadcast: Broadcast, round: int
+def site_round(
+    site: Site, state: State, broadcast: Broadcast, round: int
 ) -> tuple[State, Release | None]:
     """Train bottom and head; release nothing."""
-    bottom, head = state.networks(client)
-    trained = train_locally(client, state, bottom, head, round)
+    bottom, head = state.networks(site)
+    trained = train_locally(site, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
-    scores = replace(trained.scores, local=accuracy(bottom, head, client.data.test))
+    scores = replace(trained.scores, local=accuracy(bottom, head, site.data.test))
     return replace(trained, bottom=weights(bottom), head=weights(head), scores=scores), None
 
 
@@ -67,8 +67,8 @@ def server_round(
     return replace(previous, round=round)
 
 
-def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
+def site_finish(site: Site, state: State, broadcast: Broadcast, round: int) -> State:
     """Keep the own head; there is no other."""
-    bottom, head = state.networks(client)
+    bottom, head = state.networks(site)
     state = replace(state, scores=replace(state.scores, shared=state.scores.local))
-    return keep_best(client, state, bottom, [(1.0, head)], round)
+    return keep_best(site, state, bottom, [(1.0, head)], round)

@@ -1,11 +1,11 @@
-"""A client's plan for the rounds to come, from what its ledger says is left of its budget."""
+"""A site's plan for the rounds to come, from what its ledger says is left of its budget."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.methods.rounds.state import State
 from dprbft.paths import count_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.calibration import (
@@ -25,8 +25,8 @@ from panas.tuning.space import DPSGDSettings
 COUNT = "count"  # the mechanism that counts samples
 
 
-def current_plan(client: Client, state: State) -> Plan | None:
-    """The plan of a client's remaining rounds, from what its budget has left.
+def current_plan(site: Site, state: State) -> Plan | None:
+    """The plan of a site's remaining rounds, from what its budget has left.
 
     A new plan before the first round, later that of the round before. If the ledger holds charges
     that no finished round accounts for, a process died: what it charged counts as spent, and all
@@ -36,36 +36,36 @@ def current_plan(client: Client, state: State) -> Plan | None:
     None if what died has spent so much that its round cannot be repeated. BudgetExhausted if the
     budget cannot pay for the remaining rounds with any noise.
     """
-    fixed = client.config.training.noise_multiplier
+    fixed = site.config.training.noise_multiplier
     if fixed is not None:
-        return state.plan or _fixed_plan(client, state.settings, fixed)
+        return state.plan or _fixed_plan(site, state.settings, fixed)
     plan, accounted = state.plan, state.charges
-    charged = [e for e in client.account.entries if not isinstance(e.event, Unprotected)]
+    charged = [e for e in site.account.entries if not isinstance(e.event, Unprotected)]
     if plan is None:
-        plan = _first_plan(client, state.settings)
-        accounted = searched(client)
+        plan = _first_plan(site, state.settings)
+        accounted = searched(site)
     if len(charged) <= accounted:
         return plan
     try:
-        for budget, spent in client.bounds():
-            seen, done = _apart(client, spent)
+        for budget, spent in site.bounds():
+            seen, done = _apart(site, spent)
             plan = rescale_noise(plan, budget, done, seen)
     except BudgetExhausted:
         return None
     return plan
 
 
-def count_units(client: Client, part: Samples | None = None) -> int:
+def count_units(site: Site, part: Samples | None = None) -> int:
     """How many training samples, or groups, to plan with; a noised count is charged where nothing
     public tells of it yet, once.
 
     `part` are those that are counted, all of what the ledger calls "train" (None: all that there
     are). Counts are noised with the same share of epsilon as a label histogram.
     """
-    event = counting_event(client)
+    event = counting_event(site)
     if event is None:
-        return client.units
-    samples = client.data.train if part is None else part
+        return site.units
+    samples = site.data.train if part is None else part
     try:
         charge = Charge(
             event=event,
@@ -74,33 +74,33 @@ def count_units(client: Client, part: Samples | None = None) -> int:
             recipient="whoever sees rates and divisors that follow from it",
             sensitivity=1.0,
         )
-        with client.ledger.charge(charge) as receipt:
+        with site.ledger.charge(charge) as receipt:
             noise = event.noise_multiplier * float(SystemNoise().normal(1)[0])
             record = {
                 "histogram": [samples.units + noise],
                 "receipt": {"charges": [receipt.id]},
             }
-            write_json(count_file(client.home), record)
+            write_json(count_file(site.home), record)
     except BudgetExhausted:
         pass  # planned as for the usual number
-    return client.units
+    return site.units
 
 
-def counting_event(client: Client) -> Gaussian | None:
+def counting_event(site: Site) -> Gaussian | None:
     """What counting samples will cost; None where their number is known, or nothing is private."""
-    known = client.declared_units is not None or client.noised_units() is not None
-    if known or not client.budget.private:
+    known = site.declared_units is not None or site.noised_units() is not None
+    if known or not site.budget.private:
         return None
     try:
-        share = client.config.privacy.histogram_share
-        return Gaussian(release_multiplier(client.budget, 1, share))
+        share = site.config.privacy.histogram_share
+        return Gaussian(release_multiplier(site.budget, 1, share))
     except BudgetExhausted:
         return None
 
 
-def searched(client: Client) -> int:
+def searched(site: Site) -> int:
     """How many protected charges the run has made before its plan was chosen."""
-    entries = client.account.entries
+    entries = site.account.entries
     return sum(_before_plans(e) and not isinstance(e.event, Unprotected) for e in entries)
 
 
@@ -109,26 +109,26 @@ def _before_plans(entry: Entry) -> bool:
     return entry.charge.phase == "search" or entry.charge.mechanism == COUNT
 
 
-def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
+def _first_plan(site: Site, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases.
 
     One that fails for the usual number of samples is refused before they are counted.
     """
-    if (count := counting_event(client)) is not None:
-        _calibrated(client, settings, [count])
-    count_units(client)
-    return _calibrated(client, settings, [])
+    if (count := counting_event(site)) is not None:
+        _calibrated(site, settings, [count])
+    count_units(site)
+    return _calibrated(site, settings, [])
 
 
-def _calibrated(client: Client, settings: DPSGDSettings, coming: list[Event]) -> Plan:
+def _calibrated(site: Site, settings: DPSGDSettings, coming: list[Event]) -> Plan:
     """The plan once events that are `coming` are charged, too."""
     # Rounds that died before the first one was whole are for `rescale_noise` to count.
     (budget, before), *life = [
-        (b, [*_apart(client, spent)[0], *coming]) for b, spent in client.bounds()
+        (b, [*_apart(site, spent)[0], *coming]) for b, spent in site.bounds()
     ]
     plan = calibrate(
         budget,
-        replace(client.schedule(), spent=before),
+        replace(site.schedule(), spent=before),
         batch_size=settings.batch_size,
         clip=settings.clip,
         epochs=settings.epochs,
@@ -140,20 +140,20 @@ def _calibrated(client: Client, settings: DPSGDSettings, coming: list[Event]) ->
     return plan
 
 
-def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+def _apart(site: Site, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:
     """What was spent before the plan was chosen, which may have chosen it, and what under it."""
     before, done = list(spent), list[Event]()
-    for entry in client.account.entries:
+    for entry in site.account.entries:
         if not _before_plans(entry) and entry.event in before:
             before.remove(entry.event)
             done.append(entry.event)
     return before, done
 
 
-def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
+def _fixed_plan(site: Site, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
     """The plan with the noise that the user fixed, whatever it costs."""
-    s = client.schedule()
-    m = release_multiplier(client.budget, s.releases, s.release_share) if s.releases else None
+    s = site.schedule()
+    m = release_multiplier(site.budget, s.releases, s.release_share) if s.releases else None
     return Plan(
         samples=s.samples,
         batch_size=settings.batch_size,
@@ -166,19 +166,19 @@ def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float
     )
 
 
-def refusal(client: Client, state: State, round: int) -> str | None:
-    """Why a client cannot pay for a round and all that it plans after it; None if it can."""
-    if not client.budget.private:
+def refusal(site: Site, state: State, round: int) -> str | None:
+    """Why a site cannot pay for a round and all that it plans after it; None if it can."""
+    if not site.budget.private:
         return None
     try:
-        plan = current_plan(client, state)
+        plan = current_plan(site, state)
     except BudgetExhausted as e:
         return str(e)
-    if plan is None or client.config.training.noise_multiplier is None:
+    if plan is None or site.config.training.noise_multiplier is None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
     release = [plan.release_event] if plan.releases else []
-    for budget, spent in client.bounds():
+    for budget, spent in site.bounds():
         total = epsilon_of([*spent, plan.training_event, *release], budget)
         if total > budget.epsilon:
             return (

@@ -7,7 +7,7 @@ import torch
 from dprbft.methods.rounds.state import State
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.results.scores import SiteRound, read_scores
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.training.evaluate import represent
 from panas.training.metrics import measure
 
@@ -19,10 +19,10 @@ def round_scores(state: State) -> SiteRound:
     return SiteRound(round=state.round, kept=state.kept.accuracy, **scores)
 
 
-def write_report(client: Client, state: State) -> None:
+def write_report(site: Site, state: State) -> None:
     """Measure a site's selected network, and what it must beat, on its test samples."""
-    bottom, head = state.kept_networks(client)
-    test = client.data.test
+    bottom, head = state.kept_networks(site)
+    test = site.data.test
     with torch.no_grad():
         z = represent(bottom, test)
         logits = head.cpu()(z.cpu())
@@ -30,11 +30,11 @@ def write_report(client: Client, state: State) -> None:
     noises = ("noise_multiplier", "release_noise")
     setting = asdict(state.settings) | {name: getattr(state.plan, name, None) for name in noises}
     SiteReport(
-        samples=sizes(client),
+        samples=sizes(site),
         metrics=measure(logits, test.y),
-        baselines=baselines_of(client),
+        baselines=baselines_of(site),
         steps=Steps(
-            public=read_scores(client.home)[0].kept,
+            public=read_scores(site.home)[0].kept,
             alone=state.scores.local,
             shared=state.scores.shared,
             joined=state.kept.accuracy,
@@ -45,4 +45,4 @@ def write_report(client: Client, state: State) -> None:
         shares={},
         selected_round=state.kept.round,
         blend=state.kept.blend,
-    ).write(client.home)
+    ).write(site.home)

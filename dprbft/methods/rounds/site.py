@@ -20,7 +20,7 @@ from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.scores import note_round
 from dprbft.site.search import search
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.ledger.fingerprints import note_spent
@@ -30,49 +30,49 @@ from panas.training.checkpoint import save_network
 from panas.training.warm_start import warm_started
 
 
-def _search(client: Client, content: bytes) -> bytes:
+def _search(site: Site, content: bytes) -> bytes:
     """Find the architecture, once."""
-    if not search_file(client.home).exists():
-        record = search(client)
-        draw_search(client, record)
-        record.write(client.home)
+    if not search_file(site.home).exists():
+        record = search(site)
+        draw_search(site, record)
+        record.write(site.home)
     return b""
 
 
-def _tune(client: Client, content: bytes) -> bytes:
+def _tune(site: Site, content: bytes) -> bytes:
     """Find the DP-SGD settings, once."""
-    if not tune_file(client.home).exists():
-        record = tune(client)
-        draw_tuning(client, record)
-        record.write(client.home)
+    if not tune_file(site.home).exists():
+        record = tune(site)
+        draw_tuning(site, record)
+        record.write(site.home)
     return b""
 
 
-def _ready(client: Client, content: bytes) -> bytes:
+def _ready(site: Site, content: bytes) -> bytes:
     """Prepare for the next round; BudgetExhausted if the budget is too small for what it plans."""
-    round = _broadcast(client, content).round + 1
-    if not 1 <= round <= client.config.federation.planned_rounds:
+    round = _broadcast(site, content).round + 1
+    if not 1 <= round <= site.config.federation.planned_rounds:
         raise BadInput(f"expected a broadcast before one of the run's rounds, got round {round}")
-    state = State.read(client) if state_file(client.home).exists() else _start(client)
-    if refused := TuningRecord.read(client.home).refused:
+    state = State.read(site) if state_file(site.home).exists() else _start(site)
+    if refused := TuningRecord.read(site.home).refused:
         raise BudgetExhausted(refused)
     if state.round >= round:
         return b""  # paid for: the server died before the round was whole
-    if client.budget.private and state.plan is None:
+    if site.budget.private and state.plan is None:
         # Kept, since finding it takes seconds: the first round begins with it.
-        plan = current_plan(client, state)
-        state = replace(state, plan=plan, charges=searched(client) if plan else 0)
-        state.write(client)
-    if refused := refusal(client, state, round):
+        plan = current_plan(site, state)
+        state = replace(state, plan=plan, charges=searched(site) if plan else 0)
+        state.write(site)
+    if refused := refusal(site, state, round):
         raise BudgetExhausted(refused)
     return b""
 
 
-def _start(client: Client) -> State:
+def _start(site: Site) -> State:
     """Where the site stands before round 1: warm-started on public samples."""
-    found = SearchRecord.read(client.home)
-    begin = client.warm_start(found.genome)
-    bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
+    found = SearchRecord.read(site.home)
+    begin = site.warm_start(found.genome)
+    bottom, head = warm_started(begin, site.public, seed=site.config.seed, site=site.id)
     b, h = weights(bottom), weights(head)
     state = State(
         bottom=b,
@@ -80,69 +80,67 @@ def _start(client: Client) -> State:
         kept_bottom=b,
         kept_head=h,
         genome=found.genome,
-        settings=TuningRecord.read(client.home).settings,
+        settings=TuningRecord.read(site.home).settings,
         histogram=tuple(found.histogram) if found.histogram else None,
     )
-    state = keep_best(client, state, bottom, [(0.0, head)], 0)
-    note_round(client.home, round_scores(state))
-    _save(client, state, last_model_file(client.home), state.networks(client), 0)
-    state.write(client)
+    state = keep_best(site, state, bottom, [(0.0, head)], 0)
+    note_round(site.home, round_scores(state))
+    _save(site, state, last_model_file(site.home), state.networks(site), 0)
+    state.write(site)
     return state
 
 
-def _round(client: Client, content: bytes) -> bytes:
+def _round(site: Site, content: bytes) -> bytes:
     """Train against the broadcast and release; the same release again if that was done."""
-    state, broadcast = State.read(client), _broadcast(client, content)
+    state, broadcast = State.read(site), _broadcast(site, content)
     asked = Asked(broadcast.round + 1, content)
-    if (sent := sent_before(client, Answered(state.round, state.against), asked)) is not None:
+    if (sent := sent_before(site, Answered(state.round, state.against), asked)) is not None:
         return sent
     round = asked.round
-    method = round_method(client.config.federation.method)
-    state, message = method.client_round(client, state, broadcast, round)
+    method = round_method(site.config.federation.method)
+    state, message = method.site_round(site, state, broadcast, round)
     released = message.to_bytes() if message else b""
     if message:
-        write_bytes(sent_file(client.home, round), released)
-    replace(state, round=round, answered=False, against=asked.digest).write(client)
+        write_bytes(sent_file(site.home, round), released)
+    replace(state, round=round, answered=False, against=asked.digest).write(site)
     return released
 
 
-def _finish(client: Client, content: bytes) -> bytes:
+def _finish(site: Site, content: bytes) -> bytes:
     """Take the answer to the round's releases, once."""
-    state, broadcast = State.read(client), _broadcast(client, content)
+    state, broadcast = State.read(site), _broadcast(site, content)
     if state.round != broadcast.round:
         raise BadInput(
             f"expected the answer to round {state.round}, got that to round {broadcast.round}"
         )
     if not state.answered:
-        method = round_method(client.config.federation.method)
-        state = method.client_finish(client, state, broadcast, broadcast.round)
-        note_round(client.home, round_scores(state))
+        method = round_method(site.config.federation.method)
+        state = method.site_finish(site, state, broadcast, broadcast.round)
+        note_round(site.home, round_scores(state))
         # Of whole rounds alone: it computed the last release that was answered.
-        _save(client, state, last_model_file(client.home), state.networks(client), state.round)
-        replace(state, answered=True).write(client)
+        _save(site, state, last_model_file(site.home), state.networks(site), state.round)
+        replace(state, answered=True).write(site)
     return b""
 
 
-def _export(client: Client, content: bytes) -> bytes:
+def _export(site: Site, content: bytes) -> bytes:
     """Write the network that validation selected, and how it does."""
-    if not state_file(client.home).exists():
+    if not state_file(site.home).exists():
         return b""
-    state = State.read(client)
-    path = model_file(client.home)
-    _save(client, state, path, state.kept_networks(client), state.kept.round)
-    write_report(client, state)
-    note_spent(client.ledger)
+    state = State.read(site)
+    path = model_file(site.home)
+    _save(site, state, path, state.kept_networks(site), state.kept.round)
+    write_report(site, state)
+    note_spent(site.ledger)
     return b""
 
 
-def _save(
-    client: Client, state: State, path: Path, networks: tuple[Bottom, Head], round: int
-) -> None:
-    notes = {"client": client.id, "round": round, "facts": client.facts.to_json()}
-    save_network(path, *networks, genome=state.genome, spec=client.spec, notes=notes)
+def _save(site: Site, state: State, path: Path, networks: tuple[Bottom, Head], round: int) -> None:
+    notes = {"client": site.id, "round": round, "facts": site.facts.to_json()}
+    save_network(path, *networks, genome=state.genome, spec=site.spec, notes=notes)
 
 
-VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
     Verb.SEARCH: _search,
     Verb.TUNE: _tune,
     Verb.READY: _ready,
@@ -152,5 +150,5 @@ VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
 }
 
 
-def _broadcast(client: Client, content: bytes) -> Broadcast:
-    return Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+def _broadcast(site: Site, content: bytes) -> Broadcast:
+    return Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)

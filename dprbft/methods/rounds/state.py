@@ -1,6 +1,6 @@
 """Where a site stands after a round: what one round hands to the next; kept in the site's folder.
 
-As bytes it is safetensors with one JSON record as metadata. It never leaves the client's side.
+As bytes it is safetensors with one JSON record as metadata. It never leaves the site's side.
 """
 
 import json
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dprbft.paths import state_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """All that a client needs to go on after a round."""
+    """All that a site needs to go on after a round."""
 
     bottom: Weights  # after the last round, as is the head
     head: Weights
@@ -107,29 +107,29 @@ class State:
             groups[group][key] = tensor
         return State._from_json(json.loads(metadata["state"]), groups)
 
-    def write(self, client: Client) -> None:
+    def write(self, site: Site) -> None:
         """Keep the state in the site's folder."""
-        write_bytes(state_file(client.home), self.to_bytes())
+        write_bytes(state_file(site.home), self.to_bytes())
 
     @staticmethod
-    def read(client: Client) -> "State":
+    def read(site: Site) -> "State":
         """A site's state; BadInput if there is none, or it is damaged."""
-        path = state_file(client.home)
+        path = state_file(site.home)
         return State.from_bytes(read_bytes(path), path)
 
-    def networks(self, client: Client) -> tuple[Bottom, Head]:
-        """Bottom and head on the client's device, as the last round left them."""
-        return self._networks(client, self.bottom, self.head)
+    def networks(self, site: Site) -> tuple[Bottom, Head]:
+        """Bottom and head on the site's device, as the last round left them."""
+        return self._networks(site, self.bottom, self.head)
 
-    def kept_networks(self, client: Client) -> tuple[Bottom, Head]:
+    def kept_networks(self, site: Site) -> tuple[Bottom, Head]:
         """The bottom and head that validation selected."""
-        return self._networks(client, self.kept_bottom, self.kept_head)
+        return self._networks(site, self.kept_bottom, self.kept_head)
 
-    def _networks(self, client: Client, bottom: Weights, head: Weights) -> tuple[Bottom, Head]:
-        b, h = client.spec.bottom(self.genome), Head(client.spec.width, client.spec.classes)
+    def _networks(self, site: Site, bottom: Weights, head: Weights) -> tuple[Bottom, Head]:
+        b, h = site.spec.bottom(self.genome), Head(site.spec.width, site.spec.classes)
         b.load_state_dict(bottom)
         h.load_state_dict(head)
-        return b.to(client.device), h.to(client.device)
+        return b.to(site.device), h.to(site.device)
 
 
 def weights(module: torch.nn.Module) -> Weights:

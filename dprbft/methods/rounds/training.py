@@ -1,7 +1,7 @@
-"""What every method's client does in a round: train under its plan, then keep what serves it best.
+"""What every method's site does in a round: train under its plan, then keep what serves it best.
 
 Privacy: training is charged before it touches data. The validation split chooses what is kept;
-that choice stays on the client and is not covered.
+that choice stays on the site and is not covered.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import torch
 
 from dprbft.methods.rounds.plan import current_plan
 from dprbft.methods.rounds.state import Kept, State, weights
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
@@ -24,26 +24,24 @@ from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, fit
 
 
-def train_locally(
-    client: Client, state: State, bottom: Bottom, head: Head, round: int
-) -> State | None:
+def train_locally(site: Site, state: State, bottom: Bottom, head: Head, round: int) -> State | None:
     """One round of local training in place, charged first; returns the state with its plan.
 
     None if the round died before and the budget cannot pay for it again: it is skipped. Where
     training diverges to NaN or infinity, the weights stay as they were.
     """
-    config, train, plan = _optimizer(client, state), client.data.train, state.plan
+    config, train, plan = _optimizer(site, state), site.data.train, state.plan
     before = weights(bottom), weights(head)
-    if client.budget.private:
-        plan = current_plan(client, state)
+    if site.budget.private:
+        plan = current_plan(site, state)
         if plan is None:
             return None
-        with client.ledger.charge(_charge(plan, round)):
+        with site.ledger.charge(_charge(plan, round)):
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         plan = replace(plan, rounds=plan.rounds - 1)
     else:
-        rng = stream(client.config.seed, "client", client.id, "round", round)
-        with client.ledger.charge(_charge(None, round)):
+        rng = stream(site.config.seed, "client", site.id, "round", round)
+        with site.ledger.charge(_charge(None, round)):
             if len(train):
                 fit(bottom, head, train, config=config, rng=rng)
     if not all(
@@ -52,17 +50,17 @@ def train_locally(
         # What was paid for goes on with the weights from before: a refusal would tell of the data.
         bottom.load_state_dict(before[0])
         head.load_state_dict(before[1])
-    return replace(state, plan=plan, round=round, charges=accounted(client))
+    return replace(state, plan=plan, round=round, charges=accounted(site))
 
 
-def _optimizer(client: Client, state: State) -> OptimizerConfig:
-    optimizer, settings = client.config.training.optimizer, state.settings
+def _optimizer(site: Site, state: State) -> OptimizerConfig:
+    optimizer, settings = site.config.training.optimizer, state.settings
     return replace(
         optimizer,
         learning_rate=settings.learning_rate,
         batch_size=settings.batch_size,
         epochs=settings.epochs or optimizer.epochs,
-        train_head=client.spec.head_moves,
+        train_head=site.spec.head_moves,
     )
 
 
@@ -78,9 +76,9 @@ def _charge(plan: Plan | None, round: int) -> Charge:
     )
 
 
-def accounted(client: Client) -> int:
+def accounted(site: Site) -> int:
     """How many protected charges the run has made."""
-    return len(client.account.protected())
+    return len(site.account.protected())
 
 
 def skip_round(state: State) -> State:
@@ -95,18 +93,18 @@ def after_release(plan: Plan | None) -> Plan | None:
 
 
 def keep_best(
-    client: Client, state: State, bottom: Bottom, choices: Sequence[tuple[float, Head]], round: int
+    site: Site, state: State, bottom: Bottom, choices: Sequence[tuple[float, Head]], round: int
 ) -> State:
     """Keep the choice with the best validation accuracy, if no earlier round did better.
 
     Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are for
     the report; nothing is chosen by them, except "best".
     """
-    z = represent(bottom, client.data.validation)
-    scores = [head_scores(z, client.data.validation, h.to(client.device)) for _, h in choices]
+    z = represent(bottom, site.data.validation)
+    scores = [head_scores(z, site.data.validation, h.to(site.device)) for _, h in choices]
     top = max(range(len(choices)), key=lambda k: (scores[k][0], -scores[k][1]))
     (share, head), (right, loss) = choices[top], scores[top]
-    test = accuracy(bottom, head, client.data.test)
+    test = accuracy(bottom, head, site.data.test)
     best = max(test, state.scores.best)
     state = replace(state, scores=replace(state.scores, validation=right, blend=share, best=best))
     if (right, -loss) < (state.kept.validation, -state.kept.loss):

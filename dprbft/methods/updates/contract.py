@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dprbft.config.flat import Section
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples
 
@@ -65,31 +65,31 @@ class UpdateMethod(Protocol):
         """BadInput, in one line, if the method cannot serve these settings or data."""
         ...
 
-    def client_start(self, client: Client) -> Bundle:
+    def site_start(self, site: Site) -> Bundle:
         """A site's memory before round 1. BudgetExhausted if its budget does not pay for what it
         plans; nothing is charged but a label histogram."""
         ...
 
-    def check_order(self, client: Client, memory: Bundle, order: Order) -> None:
+    def check_order(self, site: Site, memory: Bundle, order: Order) -> None:
         """BadInput if the order, or the result, is none that this site's server can send.
 
-        It is called before `client_round` and `client_finish`, and reads no sample: what is wrong
+        It is called before `site_round` and `site_finish`, and reads no sample: what is wrong
         with a message is found before anything is charged for it (`updates.orders`)."""
         ...
 
-    def client_round(self, client: Client, memory: Bundle, order: Order) -> Turn:
+    def site_round(self, site: Site, memory: Bundle, order: Order) -> Turn:
         """A participant's round. Charges come before touches."""
         ...
 
-    def client_finish(self, client: Client, memory: Bundle, order: Order) -> Bundle:
+    def site_finish(self, site: Site, memory: Bundle, order: Order) -> Bundle:
         """What a site makes of the last order; nothing leaves any more."""
         ...
 
-    def predictor(self, client: Client, memory: Bundle) -> Predictor:
+    def predictor(self, site: Site, memory: Bundle) -> Predictor:
         """What a site predicts with, as its memory stands."""
         ...
 
-    def size(self, client: Client, memory: Bundle) -> Size:
+    def size(self, site: Site, memory: Bundle) -> Size:
         """What that costs."""
         ...
 

@@ -15,7 +15,7 @@ from dprbft.methods.updates.contract import Turn, UpdateMethod
 from dprbft.paths import sent_file, state_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.results.scores import SiteRound, note_round, read_scores
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput
@@ -26,64 +26,64 @@ from panas.training.metrics import measure
 PLACE = "verbs"  # in the record of what is kept: where the site stands, beside the method's own
 
 
-def ready(client: Client, content: bytes) -> bytes:
+def ready(site: Site, content: bytes) -> bytes:
     """Before round 1: plan all rounds; BudgetExhausted if the budget does not pay for them."""
-    if not state_file(client.home).exists():
-        method = _method(client)
-        memory = method.client_start(client)
-        right = accuracy_of(method.predictor(client, memory)(client.data.test), client.data.test)
-        note_round(client.home, _scores(0, None, right))
-        _keep(client, memory, {"round": 0, "against": "", "finished": False})
+    if not state_file(site.home).exists():
+        method = _method(site)
+        memory = method.site_start(site)
+        right = accuracy_of(method.predictor(site, memory)(site.data.test), site.data.test)
+        note_round(site.home, _scores(0, None, right))
+        _keep(site, memory, {"round": 0, "against": "", "finished": False})
     return b""
 
 
-def round(client: Client, content: bytes) -> bytes:
+def round(site: Site, content: bytes) -> bytes:
     """Train and send; the same bytes again if that was done."""
-    order, kept = Order.from_bytes(content), Bundle.read(state_file(client.home))
-    method = _method(client)
+    order, kept = Order.from_bytes(content), Bundle.read(state_file(site.home))
+    method = _method(site)
     asked, place = Asked(order.round, content), kept.record[PLACE]
-    if (sent := sent_before(client, Answered(place["round"], place["against"]), asked)) is not None:
+    if (sent := sent_before(site, Answered(place["round"], place["against"]), asked)) is not None:
         return sent
-    method.check_order(client, _own(kept), order)
-    turn = method.client_round(client, _own(kept), order)
-    message, path = _message(client, order, turn), sent_file(client.home, order.round)
+    method.check_order(site, _own(kept), order)
+    turn = method.site_round(site, _own(kept), order)
+    message, path = _message(site, order, turn), sent_file(site.home, order.round)
     for old in path.parent.glob("*") if path.parent.is_dir() else ():
         old.unlink()  # of rounds before, which the server has answered
     if message:
         write_bytes(path, message)
-    known = read_scores(client.home)[-1].kept  # stands where a round measures nothing
-    note_round(client.home, _scores(order.round, turn.local, turn.shared, known))
-    _keep(client, turn.memory, {"round": order.round, "against": asked.digest, "finished": False})
+    known = read_scores(site.home)[-1].kept  # stands where a round measures nothing
+    note_round(site.home, _scores(order.round, turn.local, turn.shared, known))
+    _keep(site, turn.memory, {"round": order.round, "against": asked.digest, "finished": False})
     return message
 
 
-def finish(client: Client, content: bytes) -> bytes:
+def finish(site: Site, content: bytes) -> bytes:
     """Take the result of all rounds, once."""
-    kept = Bundle.read(state_file(client.home))
+    kept = Bundle.read(state_file(site.home))
     if not kept.record[PLACE]["finished"]:
-        method = _method(client)
+        method = _method(site)
         order = Order.from_bytes(content)
-        _check_result(client, kept.record[PLACE]["round"], order.round)
-        method.check_order(client, _own(kept), order)
-        memory = method.client_finish(client, _own(kept), order)
-        _keep(client, memory, {**kept.record[PLACE], "finished": True})
+        _check_result(site, kept.record[PLACE]["round"], order.round)
+        method.check_order(site, _own(kept), order)
+        memory = method.site_finish(site, _own(kept), order)
+        _keep(site, memory, {**kept.record[PLACE], "finished": True})
     return b""
 
 
-def export(client: Client, content: bytes) -> bytes:
+def export(site: Site, content: bytes) -> bytes:
     """Measure what the site predicts with, and what that must beat."""
-    if not state_file(client.home).exists():
+    if not state_file(site.home).exists():
         return b""
-    kept, method = Bundle.read(state_file(client.home)), _method(client)
-    memory, test = _own(kept), client.data.test
-    metrics = measure(method.predictor(client, memory)(test), test.y)
+    kept, method = Bundle.read(state_file(site.home)), _method(site)
+    memory, test = _own(kept), site.data.test
+    metrics = measure(method.predictor(site, memory)(test), test.y)
     accuracy = metrics.accuracy if metrics.accuracy is not None else 0.0
-    scores, size = read_scores(client.home), method.size(client, memory)
+    scores, size = read_scores(site.home), method.size(site, memory)
     seen = [s for r in scores for s in (r.local, r.shared) if s is not None]
     SiteReport(
-        samples=sizes(client),
+        samples=sizes(site),
         metrics=metrics,
-        baselines=baselines_of(client),
+        baselines=baselines_of(site),
         steps=Steps(
             public=None,
             alone=None,
@@ -96,12 +96,12 @@ def export(client: Client, content: bytes) -> bytes:
         setting=asdict(size),
         shares={},
         selected_round=kept.record[PLACE]["round"],
-    ).write(client.home)
-    note_spent(client.ledger)
+    ).write(site.home)
+    note_spent(site.ledger)
     return b""
 
 
-VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
     Verb.READY: ready,
     Verb.ROUND: round,
     Verb.FINISH: finish,
@@ -109,21 +109,21 @@ VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
 }
 
 
-def _method(client: Client) -> UpdateMethod:
-    return update_method(client.config.federation.method)
+def _method(site: Site) -> UpdateMethod:
+    return update_method(site.config.federation.method)
 
 
-def _message(client: Client, order: Order, turn: Turn) -> bytes:
+def _message(site: Site, order: Order, turn: Turn) -> bytes:
     """What a round sends; refused where no charge of this run's ledger covers it."""
     if not turn.update:
         return b""
-    known = {entry.id for entry in client.account.entries}
+    known = {entry.id for entry in site.account.entries}
     if not turn.receipts or not known.issuperset(turn.receipts):
         raise BadInput(
             f"expected the receipts of charges for what round {order.round} sends, got none that "
-            f"the ledger of {client.place.name} knows; charge it first"
+            f"the ledger of {site.place.name} knows; charge it first"
         )
-    return Update(client.id, order.round, turn.update, turn.receipts).to_bytes()
+    return Update(site.id, order.round, turn.update, turn.receipts).to_bytes()
 
 
 def _own(kept: Bundle) -> Bundle:
@@ -131,9 +131,9 @@ def _own(kept: Bundle) -> Bundle:
     return Bundle(kept.arrays, {k: v for k, v in kept.record.items() if k != PLACE})
 
 
-def _keep(client: Client, memory: Bundle, place: Mapping[str, object]) -> None:
+def _keep(site: Site, memory: Bundle, place: Mapping[str, object]) -> None:
     record = {**memory.record, PLACE: dict(place)}
-    replace(memory, record=record).write(state_file(client.home))
+    replace(memory, record=record).write(state_file(site.home))
 
 
 def _scores(
@@ -144,9 +144,9 @@ def _scores(
     return SiteRound(round=number, validation=kept, kept=kept, blend=0.0, **views)
 
 
-def _check_result(client: Client, after: int, number: int) -> None:
+def _check_result(site: Site, after: int, number: int) -> None:
     """Refuse a result that follows no round of the run, or none that the site has answered."""
-    rounds = client.config.federation.planned_rounds
+    rounds = site.config.federation.planned_rounds
     if not after < number <= rounds + 1:
         raise BadInput(
             f"expected the result of rounds after {after}, and of {rounds} at most, got that after "

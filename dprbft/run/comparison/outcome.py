@@ -109,7 +109,7 @@ def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
 
 def _majority(view: RunView, place: SitePlace) -> float:
     """What always saying a site's most frequent class would get, on its test samples."""
-    data = view.client(place.index)
+    data = view.site(place.index)
     return float((data.test.y == data.train.histogram().argmax()).double().mean())
 
 

@@ -93,7 +93,7 @@ def table(results: Results) -> dict[str, Any]:
             for planned, outcome in results.found.items()
             if outcome.stopped
         ],
-        "view": "simulator: accuracies are measured on test splits that no client would share",
+        "view": "simulator: accuracies are measured on test splits that no site would share",
     }
 
 

@@ -82,7 +82,7 @@ def forecast(
         stage: min(1, len(left)) if run.config.serves_all(stage) else len(left)
         for stage, left in todo.items()
     }
-    own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
+    own = fmean(len(view.site(site.index).train) for site in sites[:MOST_SITES])
     public = len(view.public) + len(view.unlabelled)
     passes = passes_of(run.config, view.facts, public, own)
     with one_thread():

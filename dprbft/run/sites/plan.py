@@ -261,7 +261,7 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
     own_paths = [identity(path) for path in files]
     if twice := next((path for path in own_paths if own_paths.count(path) > 1), None):
         raise BadInput(
-            f"expected a file or folder of its own for each client, got {twice} twice, whose "
+            f"expected a file or folder of its own for each site, got {twice} twice, whose "
             "samples would be charged to two budgets; name it once"
         )
     if source.public_data is None:

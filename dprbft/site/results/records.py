@@ -1,4 +1,4 @@
-"""What the search and tuning of a client leave: the `best.json` in its folders."""
+"""What the search and tuning of a site leave: the `best.json` in its folders."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,9 +23,9 @@ PLANNED_NOISE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A client's architecture, and how it was found."""
+    """A site's architecture, and how it was found."""
 
-    client: int
+    site: int
     mode: str  # of the search (`panas.search_modes`)
     histogram: list[float] | None  # noised, of labels, that the search followed; None without one
     result: EvolutionResult = field(repr=False)
@@ -46,7 +46,7 @@ class SearchRecord:
         """The record as plain JSON."""
         r = self.result
         return {
-            "client": self.client,
+            "client": self.site,
             "genome": str(r.best),
             "blocks": r.best.to_json(),
             "fitness": r.fitness,
@@ -75,7 +75,7 @@ class SearchRecord:
         )
         layers = ({**row, "out_shape": tuple(row["out_shape"])} for row in r["cost_table"])
         return SearchRecord(
-            client=r["client"],
+            site=r["client"],
             mode=r["privacy"],
             histogram=r["histogram"],
             result=result,
@@ -95,9 +95,9 @@ class SearchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningRecord:
-    """A client's DP-SGD settings, and how they were found."""
+    """A site's DP-SGD settings, and how they were found."""
 
-    client: int
+    site: int
     settings: DPSGDSettings  # a noise multiplier of `PLANNED_NOISE` is left to the plan
     predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
     trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
@@ -115,7 +115,7 @@ class TuningRecord:
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""
         record = {
-            "client": self.client,
+            "client": self.site,
             "setting": self.settings.to_json() | {"noise_multiplier": self.noise_multiplier},
             "predicted": self.predicted,
             "trials": [trial.to_json() for trial in self.trials],
@@ -132,7 +132,7 @@ class TuningRecord:
         if setting["noise_multiplier"] is None:
             setting = setting | {"noise_multiplier": PLANNED_NOISE}
         return TuningRecord(
-            client=record["client"],
+            site=record["client"],
             settings=DPSGDSettings(**setting),
             predicted=record["predicted"],
             trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.paths import report_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.runtime.store import read_json, write_json
 from panas.training.baselines import Baselines, FittedBaselines, baselines, fit_baselines
@@ -82,17 +82,17 @@ def _told(figure: float | None) -> float | None:
     return figure if figure is not None and math.isfinite(figure) else None
 
 
-def sizes(client: Client) -> dict[str, int]:
+def sizes(site: Site) -> dict[str, int]:
     """Samples of each split."""
     splits = ("search", "train", "validation", "test")
-    return {name: len(getattr(client.data, name)) for name in splits}
+    return {name: len(getattr(site.data, name)) for name in splits}
 
 
-def baselines_of(client: Client) -> Baselines | None:
+def baselines_of(site: Site) -> Baselines | None:
     """What the site must beat on its test samples; None where the run leaves that out."""
-    if not client.config.federation.baselines:
+    if not site.config.federation.baselines:
         return None
-    public, seed, data = client.public, client.config.seed, client.data
+    public, seed, data = site.public, site.config.seed, site.data
     fitted = _on_public(public, seed) if len(public) else None
     return baselines(public, data.train, data.test, seed, fitted)
 

@@ -14,7 +14,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, samples_file, seen_file
 from dprbft.site.data import SiteData
 from dprbft.site.directory import read_site
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.ledger.account import number
 from panas.privacy.ledger.fingerprints import Tags, changed_since, is_news, remember
 from panas.privacy.ledger.ledger import Ledger
@@ -74,16 +74,16 @@ def look_back(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledge
     write_json(samples_file(place.home), {"digest": _digest(data.tags)})
 
 
-def remembering(client: Client) -> Client:
+def remembering(site: Site) -> Site:
     """The site, which notes its samples for its owner when they are loaded in a verb: before
     anything is charged for them. BadInput then if they are refused (`strict`)."""
 
     def read_data() -> SiteData:
-        data = client.read_data()
-        remember_loaded(client.place, client.config, data, client.ledger)
+        data = site.read_data()
+        remember_loaded(site.place, site.config, data, site.ledger)
         return data
 
-    return replace(client, read_data=read_data)
+    return replace(site, read_data=read_data)
 
 
 def remember_loaded(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:

@@ -1,6 +1,6 @@
 """Plans may be chosen by an outcome if none is worse than a reserve that was fixed before it.
 
-A client's settings follow from its noised histogram, and decide the noise that comes after. The
+A site's settings follow from its noised histogram, and decide the noise that comes after. The
 price of fixed mechanisms does not cover that: whoever chooses among plans that each fit the budget,
 by the outcome, gets past it. So what the histogram leaves becomes one Gaussian mechanism, before
 anything is read, and every plan must stay below that.

@@ -1,4 +1,4 @@
-"""The gate: what leaves a client is charged to its ledger first, and carries the receipt.
+"""The gate: what leaves a site is charged to its ledger first, and carries the receipt.
 
 A representation is computed by reading the private sample again, so that DP-SGD weights do not
 protect it: post-processing covers functions of the weights alone. What leaves is therefore a
@@ -25,12 +25,12 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True)
 class Released:
-    """What leaves a client; it cannot be built without the receipt of its charge."""
+    """What leaves a site; it cannot be built without the receipt of its charge."""
 
     kind: str
     arrays: Mapping[str, Tensor]
     receipt: Receipt
-    client: int  # who sends it
+    site: int  # who sends it
 
     def __post_init__(self) -> None:
         if not isinstance(self.receipt, Receipt) or self.receipt.charge.mechanism != self.kind:
@@ -47,10 +47,10 @@ class ReleaseRequest:
 
     kind: str
     event: ReleaseEvent  # the kind's, or `Unprotected()` for no noise
-    client: int
+    site: int
     round: int
     classes: int
-    subset: str = "train"  # of the client's samples that `rows` reads, as its account names them
+    subset: str = "train"  # of the site's samples that `rows` reads, as its account names them
 
 
 def release(
@@ -96,9 +96,9 @@ def release(
         found = Rows(*rows())
         if kind.READS == "training":
             check_unit(account.unit, found.groups)
-        checked = checked_rows(found, request.classes, request.client)
+        checked = checked_rows(found, request.classes, request.site)
         arrays = kind.run(checked, request.classes, scale, noise)
-        released = Released(request.kind, arrays, receipt, request.client)
+        released = Released(request.kind, arrays, receipt, request.site)
         if keep is not None:
             keep(released)
     return released

@@ -1,4 +1,4 @@
-"""The label histogram of a client, noised: its class frequencies in searches and predictors.
+"""The label histogram of a site, noised: its class frequencies in searches and predictors.
 
 In method `joined` the server balances classes by it, but in a secure sum, where it stays.
 A sample counts 1. The samples of a group count alike and as much as keeps its counts to L2 norm 1:
@@ -37,7 +37,7 @@ def label_histogram(
     noise: NoiseSource,
     recipient: str = "whoever sees the architecture",
 ) -> Float[Tensor, "classes"]:
-    """The client's label counts with Gaussian noise, charged to its ledger before they are read.
+    """The site's label counts with Gaussian noise, charged to its ledger before they are read.
 
     `labels` reads the labels, and the groups where they are the privacy unit. `event` is
     `Gaussian(m)`, or `Unprotected()` for the counts without noise.

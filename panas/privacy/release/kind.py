@@ -38,7 +38,7 @@ class ReleaseKind(Protocol):
 
     CHARGED_AS: type[ReleaseEvent]  # what it is; any kind without noise is `Unprotected`
     SENSITIVITY: float | None  # to one unit more or less, in L2 norm; None: nothing bounds it
-    READS: Literal["training", "public"]  # the client's training samples, or public ones
+    READS: Literal["training", "public"]  # the site's training samples, or public ones
     UNIT: bool  # whether it needs representations of norm at most 1
     BARE: str  # what leaves where nothing protects it, for the privacy card
 

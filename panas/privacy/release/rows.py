@@ -82,7 +82,7 @@ def counts_by_class(
     return sums_by_class(weights[:, None], y, classes)[:, 0]
 
 
-def checked_rows(rows: Rows, classes: int, client: int) -> Rows:
+def checked_rows(rows: Rows, classes: int, site: int) -> Rows:
     """The rows on the CPU, those that are not finite as zeros; BadInput for what is no class.
 
     A refusal would reveal the row that caused it.
@@ -90,7 +90,7 @@ def checked_rows(rows: Rows, classes: int, client: int) -> Rows:
     z, y = rows.z.detach().cpu(), rows.y.cpu().long()
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
         raise BadInput(
-            f"expected labels of client {client} in 0 to {classes - 1}, got others; check the "
+            f"expected labels of site {site} in 0 to {classes - 1}, got others; check the "
             "data set's classes"
         )
     finite = torch.isfinite(z).all(dim=1, keepdim=True)

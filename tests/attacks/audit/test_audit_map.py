@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attacks.audit.site import audit_site
 from audited_run import audited_config, fabricate, put_release, received_file, round_record
 
 import attacks
 from attacks.audit import run as audit
-from attacks.audit.client import audit_client
-from attacks.audit.records import ClientAudit, DrawnAudit
+from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.run import AuditCheckpoint, audit_run, digest
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
@@ -43,8 +43,8 @@ def digits_map(of: RunConfig | None = None) -> FeatureMap:
     return fit_map(federation.facts, federation.public, D)
 
 
-def audited(run: Path) -> ClientAudit:
-    return audit_client(run, 0, shadows=0, on_progress=lambda _: None).audit
+def audited(run: Path) -> SiteAudit:
+    return audit_site(run, 0, shadows=0, on_progress=lambda _: None).audit
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def with_histogram(
     receipt: str | None = None,
     noise: float = 1.0,
     said: float | None = None,
-) -> ClientAudit:
+) -> SiteAudit:
     """The audit of a release with label counts beside it, whose noise is `noise` of its charge."""
     fabricate(run, of, clients=(0,), common=digits_map(of))
     place, train = places_of(run)[0], load_federation(of).clients[0].train
@@ -155,7 +155,7 @@ def test_a_histogram_must_keep_what_the_ledger_was_charged_for(
 def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fabricate(tmp_path, audited_config("raw_rows"))
     asked: list[int] = []
-    whole = audit._audit_client
+    whole = audit._audit_site
 
     def interrupted(work: audit._Work, id: int) -> DrawnAudit:
         asked.append(id)
@@ -163,7 +163,7 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
         return whole(work, id)
 
-    monkeypatch.setattr(audit, "_audit_client", interrupted)
+    monkeypatch.setattr(audit, "_audit_site", interrupted)
     with pytest.raises(KeyboardInterrupt):
         audit_run(tmp_path)
     assert not (tmp_path / "audit.json").exists()
@@ -183,9 +183,7 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     files = [tmp_path / "config.toml", received_file(tmp_path, 0)]
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
-    about = ClientAudit(
-        id=0, name="north", epsilon=None, verdict="nothing left", evidence="nothing"
-    )
+    about = SiteAudit(id=0, name="north", epsilon=None, verdict="nothing left", evidence="nothing")
     found = DrawnAudit(about, {"images": b"png"})
     AuditCheckpoint(tmp_path / "kept", now).keep(found)
     assert AuditCheckpoint(tmp_path / "kept", now).known(0) == found

@@ -50,11 +50,11 @@ def run(joined: Path) -> Path:
 @pytest.mark.slow
 def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
     audit = audit_run(run)
-    for client in audit.clients:
-        assert client.verdict == "masked"
-        assert "says nothing without the vectors of the other sites" in client.evidence
-        assert "at most 1 of 4 sites collude" in client.evidence
-        assert "claimed epsilon" in client.evidence
+    for site in audit.clients:
+        assert site.verdict == "masked"
+        assert "says nothing without the vectors of the other sites" in site.evidence
+        assert "at most 1 of 4 sites collude" in site.evidence
+        assert "claimed epsilon" in site.evidence
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: f
     assert phi is not None
     numbers = []
     for place in view.places:
-        train = view.client(place.index).train
+        train = view.site(place.index).train
         numbers.append(moments.numbers(Rows(rows_of(phi, train), train.y), 10))
     bare = moments.from_numbers(torch.stack(numbers).sum(0), 10, 0.0)
     assert bare.counts is not None

@@ -272,7 +272,7 @@ def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callab
 
 @pytest.mark.slow
 def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path: Path) -> None:
-    # A client of a federation may have some of the classes only.
+    # A site of a federation may have some of the classes only.
     some = str(_archive(tmp_path / "some.npz", 100, 60, classes=(0, 2)))
     found = record_of(model, some)
     assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}

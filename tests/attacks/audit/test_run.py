@@ -38,8 +38,8 @@ from panas.runtime.store import read_json
 from panas.training.evaluate import represent
 
 
-def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
-    put_release(run, 0, Release(client, 3, "raw_rows", None, "0" * 32, arrays).to_bytes())
+def _tampered(run: Path, arrays: dict[str, Tensor], site: int = 0) -> None:
+    put_release(run, 0, Release(site, 3, "raw_rows", None, "0" * 32, arrays).to_bytes())
 
 
 @pytest.mark.thorough
@@ -54,29 +54,29 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     assert record["scale"] == "[-1, 1]"
     assert record["summary"]["verdicts"] == {"leaks": 2}
     assert record["summary"]["best_attack_r2"] == record["summary"]["ceiling_r2"]
-    for id, client in enumerate(record["clients"]):
-        assert (client["id"], client["release"], client["round"]) == (id, "raw_rows", 3)
-        assert (client["noise_multiplier"], client["epsilon"]) == (None, "infinity")
-        assert [(a["name"], a["threat"]) for a in client["attacks"]] == [
+    for id, site in enumerate(record["clients"]):
+        assert (site["id"], site["release"], site["round"]) == (id, "raw_rows", 3)
+        assert (site["noise_multiplier"], site["epsilon"]) == (None, "infinity")
+        assert [(a["name"], a["threat"]) for a in site["attacks"]] == [
             *((name, "white-box") for name in ("ridge", "decoder", "optimise")),
             *((f"{name} (shadow)", "shadow") for name in ("ridge", "decoder")),
             *((f"{name} (leaked pairs)", "leaked pairs") for name in ("ridge", "decoder")),
             *((f"{name} (all others)", "all others") for name in ("ridge", "decoder", "optimise")),
         ]
-        r2 = {s["name"]: s["r2"] for s in client["controls"]}
+        r2 = {s["name"]: s["r2"] for s in site["controls"]}
         assert r2["mean image"] == 0.0
         assert r2["shuffled"] <= 0
         assert r2["unrelated image"] <= 0
         assert r2["random extractor"] > r2["same-class mean"]
         assert {"held-out class mean", "leaked regression", "others' regression"} <= r2.keys()
-        assert r2[client["bar"]] >= r2["same-class mean"]
+        assert r2[site["bar"]] >= r2["same-class mean"]
         metrics = {"mse", "r2", "psnr", "ssim", "reidentified"}
         keys = {"name", *metrics, *(f"{m}_interval" for m in metrics)}
-        assert all(set(s) == keys for s in client["controls"])
-        assert all(set(s) == keys | {"threat"} for s in client["attacks"])
-        best = max(client["attacks"], key=lambda s: s["r2"])
+        assert all(set(s) == keys for s in site["controls"])
+        assert all(set(s) == keys | {"threat"} for s in site["attacks"])
+        best = max(site["attacks"], key=lambda s: s["r2"])
         assert best["reidentified_interval"][0] > 0.1  # chance
-        assert client["claim"] is None
+        assert site["claim"] is None
         assert (tmp_path / "audit" / f"client-{id:03d}-images.png").stat().st_size > 1000
 
 
@@ -100,7 +100,7 @@ def _resent(run: Path, **changes: Any) -> None:
 
 
 def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
-    """The arrays that client 0 would have sent with other noise."""
+    """The arrays that site 0 would have sent with other noise."""
     federation = load_federation(audited_config("moments"))
     bottom, samples = untrained(federation.shape, 0), federation.clients[0].train
     source = ReproducibleNoise(np.random.default_rng(5))
@@ -178,7 +178,7 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"))
     server, other = server_folder(tmp_path), round_record(2, {0: "of another round"})
-    # Rounds before, and after in which the client did not take part, decide nothing.
+    # Rounds before, and after in which the site did not take part, decide nothing.
     write_rounds(server, [other, *read_rounds(server), round_record(4, {})])
     audit_run(tmp_path)
     whole = received_file(tmp_path, 1).read_bytes()
@@ -262,7 +262,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     refused("finite")
     _tampered(tmp_path, {"z": z[:, 1:].contiguous(), "y": y})
     refused("expected arrays")
-    _tampered(tmp_path, {"z": z, "y": y}, client=1)
+    _tampered(tmp_path, {"z": z, "y": y}, site=1)
     refused("release of client-000, got one of another site")
     put_release(tmp_path, 0, b"not a message")
     refused("do not decode")

@@ -35,7 +35,7 @@ from dprbft.methods.rounds.state import State, weights
 from dprbft.run.sites.plan import prepare_sites
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
-from dprbft.site.site import Client, open_client
+from dprbft.site.site import Site, open_site
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
@@ -206,7 +206,7 @@ NUMBERS = 16
 """Normal, and uniform, numbers dealt a draw: enough for two releases at d = 2 and 2 classes."""
 
 Noise = Callable[[], NoiseSource]
-"""Called once a release, as clients do."""
+"""Called once a release, as sites do."""
 
 Deal = Callable[[Tensor, Tensor], Noise]
 Mechanism = Callable[[Noise], Tensor]
@@ -328,12 +328,12 @@ def opened(path: Path, relation: Relation = ADD_OR_REMOVE) -> Ledger:
 
 
 def releases(ledger: Ledger, kind: str, event: ReleaseEvent, *rounds: Rows) -> Mechanism:
-    """What leaves a client in some rounds, by the function that lets it leave."""
+    """What leaves a site in some rounds, by the function that lets it leave."""
 
     def mechanism(noise: Noise) -> Tensor:
         arrays: list[Mapping[str, Tensor]] = [
             release(
-                ReleaseRequest(kind=kind, event=event, client=0, round=i, classes=2),
+                ReleaseRequest(kind=kind, event=event, site=0, round=i, classes=2),
                 lambda rows=rows: rows,
                 ledger=ledger,
                 noise=noise(),
@@ -493,21 +493,21 @@ def test_noise_of_the_operating_system_is_enough(ledger: Ledger, name: str) -> N
 # Rows of public samples: whatever the weights gave away is charged to the training.
 
 
-def sent(client: Client) -> Mapping[str, Tensor]:
-    """What a client with given weights sends as public rows."""
+def sent(site: Site) -> Mapping[str, Tensor]:
+    """What a site with given weights sends as public rows."""
     generator = torch.Generator().manual_seed(0)
     genome = Genome.parse("c4k3")
-    bottom = client.spec.bottom(genome, generator)
+    bottom = site.spec.bottom(genome, generator)
     state = State(
         bottom=weights(bottom),
-        head=weights(client.spec.head(generator)),
+        head=weights(site.spec.head(generator)),
         kept_bottom={},
         kept_head={},
         genome=genome,
         settings=DPSGDSettings(learning_rate=1.0, noise_multiplier=1.0, clip=1.0, batch_size=1),
         plan=plan_of(3, 1),
     )
-    return dprbft.send(client, state, bottom, 0, "public_rows").arrays
+    return dprbft.send(site, state, bottom, 0, "public_rows").arrays
 
 
 def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Path) -> None:
@@ -519,19 +519,19 @@ def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Pa
     prepare_sites(tmp_path, config)
     view = RunView(tmp_path, config)
     join(view.places[0], view.hello(0))
-    client = open_client(view.places[0])
-    train = client.data.train
-    fewer = replace(client.data, train=train.take(torch.arange(1, len(train))))
-    neighbour = with_data(client, fewer)
+    site = open_site(view.places[0])
+    train = site.data.train
+    fewer = replace(site.data, train=train.take(torch.arange(1, len(train))))
+    neighbour = with_data(site, fewer)
 
-    def same_bits(a: Client, b: Client) -> bool:
+    def same_bits(a: Site, b: Site) -> bool:
         first, second = sent(a), sent(b)
         assert first.keys() == second.keys()
         return all(torch.equal(first[k], second[k]) for k in first)
 
-    assert same_bits(client, neighbour)
+    assert same_bits(site, neighbour)
     # The planted bug: the private samples leave as the public ones.
-    worlds = [replace(c, public=c.data.train) for c in (client, neighbour)]
+    worlds = [replace(c, public=c.data.train) for c in (site, neighbour)]
     assert not same_bits(*worlds)
 
 

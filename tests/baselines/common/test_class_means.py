@@ -16,23 +16,23 @@ from baselines.common import class_means
 from baselines.common.class_means import ClassMeans, bound_of, means_in, release_means
 from baselines.common.spending import Planned, Spending, begin
 from dprbft.config.files import build_config
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from dprbft.updates import Bundle
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.release.kinds import class_sums
 from panas.runtime.errors import BadInput
 
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 D = 6
 FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
 
-def client_of(site: Site, run: Path, **privacy: Any) -> tuple[Client, Spending]:
+def site_of(make_site: MakeSite, run: Path, **privacy: Any) -> tuple[Site, Spending]:
     federation = {"method": "fedavg", "clients": 1, "rounds": 1}
     config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
-    client = site(config, run)
-    return client, begin(client, Planned(batch_size=1000, clip=1.0, epochs=1, releases=1))
+    site = make_site(config, run)
+    return site, begin(site, Planned(batch_size=1000, clip=1.0, epochs=1, releases=1))
 
 
 def represent(samples: Samples) -> Tensor:
@@ -48,38 +48,38 @@ def naive(z: Tensor, y: Tensor) -> dict[int, Tensor]:
     }
 
 
-def test_without_a_budget_the_means_are_those_of_the_samples(site: Site, tmp_path: Path):
-    client, spending = client_of(site, tmp_path / "r", **FREE)
-    means, receipt = release_means(client, represent, spending, 1, bound_of(D))
-    wanted = naive(represent(client.data.train), client.data.train.y)
+def test_without_a_budget_the_means_are_those_of_the_samples(make_site: MakeSite, tmp_path: Path):
+    site, spending = site_of(make_site, tmp_path / "r", **FREE)
+    means, receipt = release_means(site, represent, spending, 1, bound_of(D))
+    wanted = naive(represent(site.data.train), site.data.train.y)
     assert means.classes.tolist() == list(wanted)
     stacked = torch.stack(list(wanted.values()))
     torch.testing.assert_close(means.means, stacked, rtol=1e-4, atol=1e-4)  # rows lie on a grid
-    assert means.counts.tolist() == client.data.train.y.bincount().tolist()
-    (entry,) = client.account.entries
+    assert means.counts.tolist() == site.data.train.y.bincount().tolist()
+    (entry,) = site.account.entries
     assert (entry.id, entry.event) == (receipt, Unprotected())
 
 
 def test_at_zero_noise_the_means_are_those_of_clipped_rows(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client, spending = client_of(site, tmp_path / "r")
+    site, spending = site_of(make_site, tmp_path / "r")
     monkeypatch.setattr(class_means, "SystemNoise", NoNoise)
     monkeypatch.setattr(class_sums, "SENSITIVITY", 1e-9)  # nothing counts as within the noise
-    z = represent(client.data.train)
+    z = represent(site.data.train)
     bound = float(z.norm(dim=1).median())  # half of them are clipped
-    means, _ = release_means(client, represent, spending, 1, bound)
+    means, _ = release_means(site, represent, spending, 1, bound)
     clipped = z * torch.clamp(bound / z.norm(dim=1, keepdim=True), max=1.0)
-    wanted = naive(clipped, client.data.train.y)
+    wanted = naive(clipped, site.data.train.y)
     assert means.classes.tolist() == list(wanted)
     stacked = torch.stack(list(wanted.values()))
     torch.testing.assert_close(means.means, stacked, rtol=1e-4, atol=1e-4)  # rows lie on a grid
 
 
 def test_the_noise_is_that_of_the_plan_and_charged(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client, spending = client_of(site, tmp_path / "r")
+    site, spending = site_of(make_site, tmp_path / "r")
     found = []
     original = class_sums.run
 
@@ -89,24 +89,24 @@ def test_the_noise_is_that_of_the_plan_and_charged(
 
     monkeypatch.setattr(class_means, "SystemNoise", Ones)
     monkeypatch.setattr(class_sums, "run", run)
-    _, receipt = release_means(client, represent, spending, 1, 1.0)
+    _, receipt = release_means(site, represent, spending, 1, 1.0)
     assert spending.plan is not None
     for name in ("S", "counts"):
         moved = found[0][name] - found[1][name]
         wanted = math.sqrt(2) * spending.plan.release_event.noise_multiplier
         torch.testing.assert_close(moved, torch.full_like(moved, wanted))
-    count, entry = client.account.entries
+    count, entry = site.account.entries
     assert count.charge.mechanism == "count"
     assert (entry.id, entry.event) == (receipt, spending.plan.release_event)
     assert entry.charge.sensitivity == math.sqrt(2)
 
 
 def test_one_sample_moves_sums_and_counts_by_the_sensitivity_at_most(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client, spending = client_of(site, tmp_path / "r")
+    site, spending = site_of(make_site, tmp_path / "r")
     monkeypatch.setattr(class_means, "charged", lambda *_: _Free())
-    train = client.data.train
+    train = site.data.train
     x = train.inputs().clone()
     x[0], x[1] = math.nan, 1e30
     train = Samples(x, train.y, train.classes)
@@ -120,7 +120,7 @@ def test_one_sample_moves_sums_and_counts_by_the_sensitivity_at_most(
     monkeypatch.setattr(class_sums, "run", run)
 
     def released(samples: Samples) -> Tensor:
-        other = with_data(client, replace(client.data, train=samples))
+        other = with_data(site, replace(site.data, train=samples))
         release_means(other, represent, spending, 1, 1.0)
         found = captured[-1]
         return torch.cat([found["S"].flatten(), found["counts"]]).double()

@@ -19,7 +19,7 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import ServerFiles
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
@@ -67,7 +67,7 @@ def test_a_whole_run_crosses_as_hellos_broadcasts_releases_and_codes(
         assert reply.code is Code.DONE
         if verb is Verb.ROUND and release != "none":
             message = Release.from_bytes(reply.release, **SIZE)
-            assert (message.to_bytes(), message.client) == (reply.release, site)
+            assert (message.to_bytes(), message.site) == (reply.release, site)
             assert (message.round, site) not in sent
             sent[message.round, site] = reply.release
         else:
@@ -194,14 +194,14 @@ def test_another_form_of_the_same_hello_is_refused(how: str):
 
 @pytest.mark.slow
 def test_both_ends_refuse_what_may_hide_something(
-    tiny: Callable[..., RunConfig], site: Callable[..., Client], tmp_path: Path
+    tiny: Callable[..., RunConfig], make_site: Callable[..., Site], tmp_path: Path
 ):
     """Nothing is charged or kept for such a message, and the right one still serves."""
-    client, view = site(tiny(), tmp_path / "r"), RunView(tmp_path / "r", tiny())
+    site, view = make_site(tiny(), tmp_path / "r"), RunView(tmp_path / "r", tiny())
     files = ServerFiles(tmp_path / "server", **SIZE)
 
     def ask(verb: Verb, content: bytes) -> Reply:
-        return serve(client.place, Machine(), verb, content)
+        return serve(site.place, Machine(), verb, content)
 
     inside = {
         name: lambda c, name=name: more(c.decode(), {name: json.loads(c)[name] + " "}).encode()
@@ -213,10 +213,10 @@ def test_both_ends_refuse_what_may_hide_something(
         assert ask(verb, b"") == Reply(Code.DONE)
     first = Broadcast(0, BROADCAST.weight, BROADCAST.bias).to_bytes()
     assert ask(Verb.READY, first) == Reply(Code.DONE)
-    before = client.ledger.path.read_bytes()
+    before = site.ledger.path.read_bytes()
     for change in TAMPERED.values():
         assert ask(Verb.ROUND, change(first)) == Reply(Code.REFUSED)
-    assert client.ledger.path.read_bytes() == before
+    assert site.ledger.path.read_bytes() == before
     reply = ask(Verb.ROUND, first)
     for change in TAMPERED.values():
         with pytest.raises(BadInput):

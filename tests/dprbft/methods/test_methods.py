@@ -1,4 +1,4 @@
-"""The methods: the protocol that all keep, what a client keeps, and where noise comes from."""
+"""The methods: the protocol that all keep, what a site keeps, and where noise comes from."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +17,12 @@ from dprbft.methods import (
     method_named,
     round_method,
 )
-from dprbft.methods.rounds.dprbft import client_finish, own_head
+from dprbft.methods.rounds.dprbft import own_head, site_finish
 from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best
 from dprbft.methods.side import Side
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.data.samples import Samples
@@ -35,15 +35,15 @@ from panas.tuning.space import DPSGDSettings
 METHODS = sorted(CORE)
 OF_ROUNDS = [name for name in METHODS if isinstance(method_named(name), RoundMethod)]
 Tiny = Callable[..., RunConfig]
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 GENOME = Genome.parse("c4k3-max-c4k3")
 SETTINGS = DPSGDSettings(learning_rate=0.1, noise_multiplier=1e-6, clip=1.0, batch_size=64)
 
 
-def fresh(client: Client) -> tuple[State, Broadcast]:
-    bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
-    head = client.spec.head(torch_generator(stream(1)))
+def fresh(site: Site) -> tuple[State, Broadcast]:
+    bottom = site.spec.bottom(GENOME, torch_generator(stream(0)))
+    head = site.spec.head(torch_generator(stream(1)))
     b, h = weights(bottom), weights(head)
     state = State(
         bottom=b,
@@ -52,13 +52,13 @@ def fresh(client: Client) -> tuple[State, Broadcast]:
         kept_head=h,
         genome=GENOME,
         settings=SETTINGS,
-        histogram=(5.0,) * client.spec.classes,
+        histogram=(5.0,) * site.spec.classes,
     )
     return state, to_broadcast(head, 0)
 
 
-def side(client: Client) -> Side:
-    return Side(client.config, client.facts, client.public)
+def side(site: Site) -> Side:
+    return Side(site.config, site.facts, site.public)
 
 
 def untouchable(samples: Samples) -> Samples:
@@ -72,60 +72,62 @@ def test_there_are_methods_to_test():
 
 
 @pytest.mark.parametrize("name", OF_ROUNDS)
-def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(federation__method=name), tmp_path)
+def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path):
+    site = make_site(tiny(federation__method=name), tmp_path)
     method = round_method(name)
-    state, broadcast = fresh(client)
-    lines = client.ledger.path.read_bytes()
-    trained, message = method.client_round(client, state, broadcast, 1)
+    state, broadcast = fresh(site)
+    lines = site.ledger.path.read_bytes()
+    trained, message = method.site_round(site, state, broadcast, 1)
     # Only appended to, and everything that was touched is charged.
-    assert client.ledger.path.read_bytes().startswith(lines)
-    entries = client.ledger.account().entries
+    assert site.ledger.path.read_bytes().startswith(lines)
+    entries = site.ledger.account().entries
     assert [e.charge.phase for e in entries] == [
         "training",  # the noised number of training samples
         "training",
         *["release"] * (message is not None),
     ]
-    assert client.ledger.account().spent() <= client.budget.epsilon
+    assert site.ledger.account().spent() <= site.budget.epsilon
     assert trained.charges == len(entries)
     assert trained.plan.rounds == 0
     assert not all(torch.equal(trained.bottom[k], state.bottom[k]) for k in state.bottom)
     releases = []
     if message is not None:
-        width, classes = client.spec.width, client.spec.classes
+        width, classes = site.spec.width, site.spec.classes
         releases = [Release.from_bytes(message.to_bytes(), width=width, classes=classes)]
-    answer = method.server_round(side(client), releases, broadcast, 1, stream(0, "server"))
+    answer = method.server_round(side(site), releases, broadcast, 1, stream(0, "server"))
     assert answer.round == 1
-    finished = method.client_finish(client, trained, answer, 1)
+    finished = method.site_finish(site, trained, answer, 1)
     assert finished.kept.round == 1
     assert 0 <= finished.scores.shared <= 1
-    # What a client makes of the answer costs nothing.
-    assert len(client.ledger.account().entries) == len(entries)
+    # What a site makes of the answer costs nothing.
+    assert len(site.ledger.account().entries) == len(entries)
     assert state.round == 0
 
 
 @pytest.mark.slow
 def test_the_local_method_sends_nothing_and_spends_all_on_training(
-    tiny: Tiny, site: Site, tmp_path: Path
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
-    client = site(tiny(federation__method="local"), tmp_path)
-    _, message = round_method("local").client_round(client, *fresh(client), 1)
+    site = make_site(tiny(federation__method="local"), tmp_path)
+    _, message = round_method("local").site_round(site, *fresh(site), 1)
     assert message is None
-    account = client.ledger.account()
-    assert account.spent("training") > 0.95 * client.budget.epsilon
+    account = site.ledger.account()
+    assert account.spent("training") > 0.95 * site.budget.epsilon
     assert account.events("release") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_ROUNDS)
-def test_nothing_is_read_if_the_ledger_refuses(name: str, tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
-    client = with_data(client, replace(client.data, train=untouchable(client.data.train)))
-    state, broadcast = fresh(client)
-    before = client.ledger.path.read_bytes()
+def test_nothing_is_read_if_the_ledger_refuses(
+    name: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
+    site = make_site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
+    site = with_data(site, replace(site.data, train=untouchable(site.data.train)))
+    state, broadcast = fresh(site)
+    before = site.ledger.path.read_bytes()
     with pytest.raises(BudgetExhausted):
-        round_method(name).client_round(client, state, broadcast, 1)
-    assert client.ledger.path.read_bytes() == before
+        round_method(name).site_round(site, state, broadcast, 1)
+    assert site.ledger.path.read_bytes() == before
 
 
 class Counting:
@@ -153,24 +155,26 @@ def test_private_rounds_draw_their_noise_from_the_system(
     name: str,
     least: dict,
     tiny: Tiny,
-    site: Site,
+    make_site: MakeSite,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
     Counting.drawn = {"normal": 0, "uniform": 0}
     monkeypatch.setattr("dprbft.methods.rounds.dprbft.SystemNoise", Counting)
     monkeypatch.setattr("dprbft.methods.rounds.training.SystemNoise", Counting)
-    client = site(tiny(federation__method=name), tmp_path)
-    round_method(name).client_round(client, *fresh(client), 1)
+    site = make_site(tiny(federation__method=name), tmp_path)
+    round_method(name).site_round(site, *fresh(site), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
 
 
 @pytest.mark.slow
-def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site, tmp_path: Path):
+def test_two_rounds_from_one_state_differ_by_their_noise(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
     found = []
     for run in ("a", "b"):
-        client = site(tiny(), tmp_path / run)
-        found.append(round_method("dprbft").client_round(client, *fresh(client), 1))
+        site = make_site(tiny(), tmp_path / run)
+        found.append(round_method("dprbft").site_round(site, *fresh(site), 1))
     (a, first), (b, second) = found
     assert not torch.equal(a.bottom["adapt.weight"], b.bottom["adapt.weight"])
     assert not torch.equal(first.arrays["B"], second.arrays["B"])
@@ -178,30 +182,28 @@ def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site,
 
 @pytest.mark.slow
 def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
-    tiny: Tiny, site: Site, tmp_path: Path
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
-    client = site(tiny(), tmp_path)
-    state, broadcast = fresh(client)
-    trained, message = round_method("dprbft").client_round(client, state, broadcast, 1)
+    site = make_site(tiny(), tmp_path)
+    state, broadcast = fresh(site)
+    trained, message = round_method("dprbft").site_round(site, state, broadcast, 1)
     blind = with_data(
-        client,
+        site,
         replace(
-            client.data,
-            **{p: untouchable(getattr(client.data, p)) for p in ("train", "validation", "test")},
+            site.data,
+            **{p: untouchable(getattr(site.data, p)) for p in ("train", "validation", "test")},
         ),
     )
-    seen, unseen = (own_head(c, trained, message, broadcast) for c in (client, blind))
+    seen, unseen = (own_head(c, trained, message, broadcast) for c in (site, blind))
     assert torch.equal(seen.linear.weight, unseen.linear.weight)
     assert torch.equal(seen.linear.bias, unseen.linear.bias)
     assert torch.equal(seen.linear.weight, trained.head["linear.weight"])
     # It does follow both of its sources.
     skewed = replace(trained, histogram=(50.0, *[0.0] * 9))
-    assert not torch.equal(
-        seen.linear.bias, own_head(client, skewed, message, broadcast).linear.bias
-    )
+    assert not torch.equal(seen.linear.bias, own_head(site, skewed, message, broadcast).linear.bias)
     other = replace(message, arrays={k: -v for k, v in message.arrays.items()})
     assert not torch.equal(
-        seen.linear.weight, own_head(client, trained, other, broadcast).linear.weight
+        seen.linear.weight, own_head(site, trained, other, broadcast).linear.weight
     )
 
 
@@ -213,25 +215,25 @@ def scores(monkeypatch: pytest.MonkeyPatch, table: dict[float, tuple[float, floa
     )
 
 
-def head_of(client: Client, value: float) -> Head:
-    head = Head(client.spec.width, client.spec.classes)
+def head_of(site: Site, value: float) -> Head:
+    head = Head(site.spec.width, site.spec.classes)
     with torch.no_grad():
         head.linear.weight.fill_(value)
     return head
 
 
 def test_validation_chooses_and_ties_go_to_the_lower_loss(
-    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(tiny(), tmp_path)
-    state, _ = fresh(client)
-    bottom, _ = state.networks(client)
+    site = make_site(tiny(), tmp_path)
+    state, _ = fresh(site)
+    bottom, _ = state.networks(site)
     table = {0.1: (0.5, 2.0), 0.2: (0.5, 1.0), 0.3: (0.4, 0.1), 0.4: (0.5, 1.5), 0.5: (0.5, 0.9)}
     scores(monkeypatch, table)
 
     def keep(state: State, values: tuple[float, ...], round: int) -> State:
-        choices = [(v, head_of(client, v)) for v in values]
-        return keep_best(client, state, bottom, choices, round)
+        choices = [(v, head_of(site, v)) for v in values]
+        return keep_best(site, state, bottom, choices, round)
 
     first = keep(state, (0.1, 0.2, 0.3), 1)
     assert first.kept.blend == 0.2
@@ -245,45 +247,45 @@ def test_validation_chooses_and_ties_go_to_the_lower_loss(
     assert less.kept.round == 3
 
 
-def test_nothing_is_chosen_by_the_test_split(tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(), tmp_path)
-    state, broadcast = fresh(client)
-    y = (client.data.test.y + 1) % client.spec.classes
-    other = replace(client.data, test=Samples(client.data.test.x, y, client.data.test.classes))
+def test_nothing_is_chosen_by_the_test_split(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
+    site = make_site(tiny(), tmp_path)
+    state, broadcast = fresh(site)
+    y = (site.data.test.y + 1) % site.spec.classes
+    other = replace(site.data, test=Samples(site.data.test.x, y, site.data.test.classes))
     chosen = []
-    for c in (client, with_data(client, other)):
-        done = client_finish(c, state, replace(broadcast, weight=-broadcast.weight), 1)
+    for c in (site, with_data(site, other)):
+        done = site_finish(c, state, replace(broadcast, weight=-broadcast.weight), 1)
         chosen.append((done.kept.blend, done.kept.validation))
     assert chosen[0] == chosen[1]
 
 
 @pytest.mark.parametrize(("head", "shares"), [("shared", {0.0}), ("local", {1.0})])
 def test_the_head_that_is_asked_for_is_kept(
-    tiny: Tiny, site: Site, tmp_path: Path, head: str, shares: set
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, head: str, shares: set
 ):
-    client = site(tiny(federation__head=head), tmp_path)
-    state, broadcast = fresh(client)
+    site = make_site(tiny(federation__head=head), tmp_path)
+    state, broadcast = fresh(site)
     answer = replace(broadcast, weight=-broadcast.weight, round=1)
-    done = client_finish(client, state, answer, 1)
+    done = site_finish(site, state, answer, 1)
     assert done.kept.blend in shares
     wanted = answer.weight if head == "shared" else broadcast.weight
     assert torch.equal(done.kept_head["linear.weight"], wanted)
     assert torch.equal(done.head["linear.weight"], answer.weight)
 
 
-def test_a_round_without_releases_leaves_the_head(tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(), tmp_path)
-    _, broadcast = fresh(client)
-    answer = method_named("dprbft").server_round(side(client), [], broadcast, 4, stream(0))
+def test_a_round_without_releases_leaves_the_head(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
+    site = make_site(tiny(), tmp_path)
+    _, broadcast = fresh(site)
+    answer = method_named("dprbft").server_round(side(site), [], broadcast, 4, stream(0))
     assert answer.round == 4
     assert torch.equal(answer.weight, broadcast.weight)
 
 
-def test_unprotected_training_is_charged_as_such(tiny: Tiny, site: Site, tmp_path: Path):
+def test_unprotected_training_is_charged_as_such(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     config = tiny(privacy__epsilon=float("inf"), privacy__allow_unprotected=True)
-    client = site(config, tmp_path)
-    state, message = round_method("dprbft").client_round(client, *fresh(client), 1)
-    account = client.ledger.account()
+    site = make_site(config, tmp_path)
+    state, message = round_method("dprbft").site_round(site, *fresh(site), 1)
+    account = site.ledger.account()
     assert account.spent() == float("inf")
     assert not any(isinstance(e, Gaussian) for e in account.events())
     assert message.noise_multiplier is None

@@ -15,7 +15,7 @@ from dprbft.engines.node.daemon import Node, Served
 from dprbft.messages import Verb
 from dprbft.methods.joined import site as joined
 from dprbft.paths import ledger_file
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.ledger.ledger import Ledger
 
 NAME = "joined without public samples"
@@ -54,8 +54,8 @@ def answers(of: Recorded, site: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
-def breaks_down(client: Client, content: bytes) -> bytes:
-    raise ZeroDivisionError(f"at {len(client.data)} samples")
+def breaks_down(site: Site, content: bytes) -> bytes:
+    raise ZeroDivisionError(f"at {len(site.data)} samples")
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def test_files_become_sites_with_the_public_data_s_facts(split: Callable, tmp_pa
     prepare_sites(tmp_path / "run", config)
     view = RunView(tmp_path / "run", config)
     assert view.facts.class_names == ("well", "ill")
-    assert view.facts.shape == view.client(1).train.shape == (1, 8, 8)
-    assert len(view.client(1).test) == 10  # the folder says which
+    assert view.facts.shape == view.site(1).train.shape == (1, 8, 8)
+    assert len(view.site(1).test) == 10  # the folder says which
     assert len(view.public) == 60
 
 

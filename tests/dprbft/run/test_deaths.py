@@ -18,7 +18,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Release, Verb
 from dprbft.paths import places_of, rounds_file, server_folder
 from dprbft.run.directory import prepare
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.ledger.account import Account
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_lines
@@ -56,7 +56,7 @@ THOROUGH = [
     Death(VERBS + "write_bytes", lost=2),
     Death(STATE, "round", lost=2),
     Death(STATE, "round", call=4, after=True),
-    Death(METHOD + "client_finish", after=True),
+    Death(METHOD + "site_finish", after=True),
     Death(VERBS + "note_round", "finish", after=True),
     Death(STATE, "finish", after=True),
     Death(VERBS + "write_report"),
@@ -181,7 +181,7 @@ def test_a_round_that_is_paid_for_is_not_refused_after_a_death(
     """With a noise that the user fixed, the last round that fits is asked for again."""
     # Rounds that fit depend on the noised count: of both runs it is the same here.
     alike = pytest.MonkeyPatch()
-    alike.setattr(Client, "noised_units", lambda client: (40.0, 1.0))
+    alike.setattr(Site, "noised_units", lambda site: (40.0, 1.0))
     request.addfinalizer(alike.undo)
     config = tiny(training__noise_multiplier=0.9, training__batch_size=16, federation__rounds=200)
     prepare(tmp_path / "whole", config, resume=False)

@@ -114,13 +114,13 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
 ):
     monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
     looked: list[int] = []
-    real = RunView.client
+    real = RunView.site
 
-    def client(view: RunView, index: int) -> object:
+    def site(view: RunView, index: int) -> object:
         looked.append(index)
         return real(view, index)
 
-    monkeypatch.setattr(RunView, "client", client)
+    monkeypatch.setattr(RunView, "site", site)
     config = tiny(federation__clients=3)
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))

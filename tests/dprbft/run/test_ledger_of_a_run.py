@@ -27,7 +27,7 @@ from dprbft.run.events import Event, RoundEnded, SiteTrained
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
 from dprbft.run.view import RunView
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.privacy.ledger.account import Account
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json, read_lines
@@ -154,13 +154,13 @@ def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry
 
 @pytest.mark.slow
 def test_a_new_run_does_not_begin_a_ledger_anew(
-    tiny: Tiny, site: Callable[..., Client], tmp_path: Path
+    tiny: Tiny, make_site: Callable[..., Site], tmp_path: Path
 ):
     """A site that has spent in one run is not greeted by another with an empty ledger."""
-    client = site(tiny(), tmp_path / "r")
-    assert serve(client.place, Machine(), Verb.SEARCH, b"").code is Code.DONE
+    site = make_site(tiny(), tmp_path / "r")
+    assert serve(site.place, Machine(), Verb.SEARCH, b"").code is Code.DONE
     delete_both(tmp_path / "r", tmp_path)
-    other = replace(client.place, run="another")
+    other = replace(site.place, run="another")
     hello = Hello.from_bytes(RunView(tmp_path / "r", tiny()).hello(0))
     assert serve(other, Machine(), Verb.HELLO, hello.to_bytes()) == Reply(Code.REFUSED)
     assert "one to site 0 in run simulated" in read_json(refusal_file(other.home))["reason"]

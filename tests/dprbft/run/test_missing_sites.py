@@ -168,8 +168,8 @@ def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
     assert is_done(run, "train")
     summary = summarise(run, config)
     assert summary["absent"] == []
-    for client in summary["clients"]:
-        assert client["epsilon"]["spent"] <= client["epsilon"]["budget"]
+    for site in summary["clients"]:
+        assert site["epsilon"]["spent"] <= site["epsilon"]["budget"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join, leave
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -126,4 +126,4 @@ def test_only_a_first_hello_is_taken_back(sites: list[Path], tmp_path: Path):
     for _ in range(2):  # the second is of another command, which may rely on it
         join(place, hello)
     leave(place, hello)
-    assert open_client(place).account.entries == ()
+    assert open_site(place).account.entries == ()

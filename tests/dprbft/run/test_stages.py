@@ -27,7 +27,7 @@ from dprbft.site import directory as site_directory
 from dprbft.site import search as architecture
 from dprbft.site import site as clients
 from dprbft.site.data import SiteData, load_data
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise
@@ -39,7 +39,7 @@ from panas.search_modes import public_proxy
 
 Tiny = Callable[..., RunConfig]
 Carry = Callable[..., None]
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 SPLITS = ("search", "train", "validation", "test")
 
@@ -257,20 +257,24 @@ def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
 
 
 @pytest.mark.slow
-def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tmp_path: Path):
+def test_a_search_on_private_samples_would_be_noticed(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
     """The test above has teeth: the paper's search does change when its samples are blinded."""
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
-    open_ = site(config, tmp_path / "a")
-    other = site(config, tmp_path / "b")
+    open_ = make_site(config, tmp_path / "a")
+    other = make_site(config, tmp_path / "b")
     blind = with_data(other, blinded(other.data, labels=False, nan=False))
-    histories = [architecture.search(client).result.history for client in (open_, blind)]
+    histories = [architecture.search(site).result.history for site in (open_, blind)]
     assert histories[0] != histories[1]
 
 
 @pytest.mark.slow
-def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, tmp_path: Path):
-    opened = [site(tiny(), tmp_path / name) for name in "ab"]
-    found = [architecture.search(client).histogram for client in opened]
+def test_the_histogram_draws_its_noise_from_the_system(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
+    opened = [make_site(tiny(), tmp_path / name) for name in "ab"]
+    found = [architecture.search(site).histogram for site in opened]
     assert found[0] != found[1]
     exact = opened[0].data.train.histogram().numpy()
     assert np.abs(np.array(found[0]) - exact).max() < 60
@@ -278,15 +282,15 @@ def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, t
 
 @pytest.mark.slow
 def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
-    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(tiny(privacy__histogram_share=0.9), tmp_path / "r")
+    site = make_site(tiny(privacy__histogram_share=0.9), tmp_path / "r")
     with monkeypatch.context() as m:
         m.setattr(architecture, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
         with pytest.raises(ZeroDivisionError):
-            architecture.search(client)
-    assert architecture.search(client).histogram == [1.0] * 10
-    account = client.ledger.account()
+            architecture.search(site)
+    assert architecture.search(site).histogram == [1.0] * 10
+    account = site.ledger.account()
     assert len(account.entries) == 1
     assert account.spent() <= 8.0
 

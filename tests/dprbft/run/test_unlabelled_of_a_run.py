@@ -16,19 +16,19 @@ from dprbft.run.view import RunView
 from dprbft.site.data import declared, write_samples
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join
-from dprbft.site.site import Client, open_client
+from dprbft.site.site import Site, open_site
 from panas.data.load import DataSettings, load
 from panas.features.map import fit_map, write_map
 from panas.runtime.errors import BadInput
 
 
 def test_a_run_without_unlabelled_samples_says_so(
-    tiny: Callable[..., RunConfig], site: Callable[..., Client], tmp_path: Path
+    tiny: Callable[..., RunConfig], make_site: Callable[..., Site], tmp_path: Path
 ):
-    client, view = site(tiny(), tmp_path / "r"), RunView(tmp_path / "r", tiny())
+    site, view = make_site(tiny(), tmp_path / "r"), RunView(tmp_path / "r", tiny())
     assert Hello.from_bytes(view.hello(0)).unlabelled == ""
-    assert len(client.unlabelled) == len(view.unlabelled) == 0
-    assert client.unlabelled.shape == client.facts.shape
+    assert len(site.unlabelled) == len(view.unlabelled) == 0
+    assert site.unlabelled.shape == site.facts.shape
 
 
 def test_a_site_opens_the_unlabelled_samples_that_the_hello_names(
@@ -41,11 +41,11 @@ def test_a_site_opens_the_unlabelled_samples_that_the_hello_names(
     some = view.public.take(range(7))
     write_samples(unlabelled_file(run), some)
     join(view.places[0], view.hello(0))
-    client = open_client(view.places[0])
+    site = open_site(view.places[0])
     assert Hello.from_bytes(view.hello(0)).unlabelled == str(unlabelled_file(run).resolve())
-    assert torch.equal(client.unlabelled.x, some.x)
+    assert torch.equal(site.unlabelled.x, some.x)
     assert torch.equal(view.unlabelled.x, some.x)
-    assert len(client.public) == len(view.public) > 7
+    assert len(site.public) == len(view.public) > 7
     ground.restore()
     assert not run.exists()
 
@@ -105,7 +105,7 @@ def test_a_site_refuses_its_own_samples_among_them(tiny: Callable[..., RunConfig
     run, config = tmp_path / "r", of_files(tmp_path, tiny)
     prepare(run, config, resume=False)
     view = RunView(run, config)
-    write_samples(unlabelled_file(run), view.client(0).train.take(range(3)))
+    write_samples(unlabelled_file(run), view.site(0).train.take(range(3)))
     with pytest.raises(BadInput, match="without any sample of 1"):
         join(view.places[0], view.hello(0))
     join(view.places[1], view.hello(1))
@@ -127,8 +127,8 @@ def test_beside_sites_of_owners_they_fit_what_is_declared(
     prepare(tmp_path / "r", tiny(**given), resume=False)
     view = RunView(tmp_path / "r", tiny(**given))
     join(view.places[0], view.hello(0))
-    client = open_client(view.places[0])
-    assert (len(client.public), len(client.unlabelled), client.unlabelled.classes) == (0, 60, 2)
+    site = open_site(view.places[0])
+    assert (len(site.public), len(site.unlabelled), site.unlabelled.classes) == (0, 60, 2)
 
 
 def test_they_shape_the_common_map_and_are_something_to_search_on(

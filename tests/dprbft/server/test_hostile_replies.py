@@ -54,7 +54,7 @@ class Hostile:
 
     def _answer(self, request: Request) -> Answer:
         about = (request.run, request.site, request.verb, request.nonce)
-        release = replace(RELEASE, client=request.number) if request.verb == "round" else None
+        release = replace(RELEASE, site=request.number) if request.verb == "round" else None
         answer = Answer(*about, 0, release.to_bytes() if release else b"")
         if self.key:
             answer = replace(answer, signature=sign(self.key, answer.signed_part()))
@@ -181,7 +181,7 @@ def is_another(content: bytes) -> bool:
         found = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
     except BadInput:
         return content == b""
-    return (found.client, found.round, found.kind) == (1, 1, "moments")
+    return (found.site, found.round, found.kind) == (1, 1, "moments")
 
 
 @pytest.mark.slow

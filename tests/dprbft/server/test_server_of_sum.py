@@ -22,7 +22,7 @@ from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
 from dprbft.secure_sum.session import worth_summing
 from dprbft.server.records import read_rounds
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, read_tensors
@@ -58,7 +58,7 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     joined_by(engine, run, CONFIG)
     late = verb is Verb.UNMASK  # its vector is there, and n - t answers open the sum
     assert survivors(run) == ([0, 1, 2, 3] if late else [0, 1, 3])
-    noise = open_client(engine.places[0]).account.entries[1].event.noise_multiplier
+    noise = open_site(engine.places[0]).account.entries[1].event.noise_multiplier
     s2 = (moments.SUM_SENSITIVITY * noise) ** 2
     assert variance(run) == pytest.approx(s2 * (4 if late else 3) / 3, rel=1e-3)
     assert releases(run) == [1, 1, 1 if late else 0, 1]

@@ -1,4 +1,4 @@
-"""The clients of a run: every sample in one place only, the same place for everyone."""
+"""The sites of a run: every sample in one place only, the same place for everyone."""
 
 import subprocess
 import sys
@@ -131,7 +131,7 @@ def test_clients_that_would_have_nothing_are_refused(tiny: Callable[..., RunConf
         load_federation(tiny(federation__clients=201, federation__partition="iid"))
     with pytest.raises(BadInput, match="train, validate and test client"):
         load_federation(tiny(federation__clients=100, federation__partition="iid"))
-    with pytest.raises(BadInput, match="use fewer clients"):
+    with pytest.raises(BadInput, match="use fewer sites"):
         load_federation(tiny(federation__clients=30))
 
 
@@ -177,8 +177,8 @@ def test_a_column_may_say_which_client_has_a_row(tiny: Callable[..., RunConfig],
     data = {"data__dataset": str(tmp_path / "t.csv"), "data__client_column": "hospital"}
     data |= {"data__ranges": {"a": (0.0, 3.0)}, "data__limit": None}
     federation = load_federation(tiny(federation__clients=3, **data))
-    for i, client in enumerate(federation.clients):
-        values = torch.cat([getattr(client, p).x.flatten() for p in PARTS])
+    for i, site in enumerate(federation.clients):
+        values = torch.cat([getattr(site, p).x.flatten() for p in PARTS])
         assert len(values) == 40
         assert ((values + 1) * 1.5).floor().unique().tolist() == [i]
     with pytest.raises(BadInput, match="clients to 3"):

@@ -66,7 +66,7 @@ def test_dirichlet_with_large_alpha_is_nearly_iid() -> None:
 
 
 def test_dirichlet_with_small_alpha_leaves_a_client_few_classes() -> None:
-    # At alpha 1e-4 a class goes to one client nearly always; 10 classes cover 3 clients often.
+    # At alpha 1e-4 a class goes to one site nearly always; 10 classes cover 3 sites often.
     parts = spread(kind="dirichlet", clients=3, alpha=1e-4)
     assert sum(len(classes_of(p)) for p in parts) <= 11
     mixed = spread(kind="dirichlet", clients=3, alpha=100.0)
@@ -74,7 +74,7 @@ def test_dirichlet_with_small_alpha_leaves_a_client_few_classes() -> None:
 
 
 def test_a_dirichlet_draw_that_starves_clients_is_mended() -> None:
-    # One class at a tiny alpha goes to one client whole: no redraw can help, only moving does.
+    # One class at a tiny alpha goes to one site whole: no redraw can help, only moving does.
     parts = spread(np.zeros(100, np.int64), kind="dirichlet", clients=9, alpha=1e-5, minimum=11)
     assert sorted(map(len, parts)) == [11] * 8 + [12]
 
@@ -115,15 +115,15 @@ def test_natural_groups_are_clients_in_sorted_order() -> None:
     ("arguments", "says"),
     [
         ({"kind": "random", "clients": 2}, "iid, dirichlet, classes, natural"),
-        ({"kind": "iid", "clients": 0}, "clients"),
-        ({"kind": "iid", "clients": 7}, "clients"),
+        ({"kind": "iid", "clients": 0}, "sites"),
+        ({"kind": "iid", "clients": 7}, "sites"),
         ({"kind": "dirichlet", "clients": 2, "minimum": 4}, "minimum"),
         ({"kind": "dirichlet", "clients": 2, "minimum": 0}, "minimum"),
         ({"kind": "dirichlet", "clients": 2, "minimum": 1, "alpha": 0.0}, "alpha"),
         ({"kind": "dirichlet", "clients": 2, "minimum": 1, "alpha": np.nan}, "alpha"),
-        ({"kind": "classes", "clients": 2, "classes_per_client": 3}, "classes per client"),
-        ({"kind": "classes", "clients": 2, "classes_per_client": 0}, "classes per client"),
-        ({"kind": "classes", "clients": 6, "classes_per_client": 1}, "none for client"),
+        ({"kind": "classes", "clients": 2, "classes_per_client": 3}, "classes per site"),
+        ({"kind": "classes", "clients": 2, "classes_per_client": 0}, "classes per site"),
+        ({"kind": "classes", "clients": 6, "classes_per_client": 1}, "none for site"),
         ({"kind": "natural", "clients": 2}, "group"),
         ({"kind": "natural", "clients": 2, "groups": np.arange(5)}, "a group for each"),
         ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "clients to 6"),

@@ -19,7 +19,7 @@ from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join
 from dprbft.site.results.seen import SeenSamples, remembering
-from dprbft.site.site import open_client, same_ledger
+from dprbft.site.site import open_site, same_ledger
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
@@ -79,7 +79,7 @@ def joined(run: Path, config: RunConfig) -> None:
 
 def spend(run: Path, noise: float = 1.3) -> Ledger:
     """Charge the first site's ledger as a release would, when a verb is served."""
-    client = remembering(open_client(places_of(run)[0]))
+    site = remembering(open_site(places_of(run)[0]))
     charge = Charge(
         event=Gaussian(noise),
         phase="release",
@@ -88,11 +88,11 @@ def spend(run: Path, noise: float = 1.3) -> Ledger:
         sensitivity=1.0,
         round=1,
     )
-    with same_ledger(client):
-        assert len(client.data)  # read, and remembered, before the charge
-        with client.ledger.charge(charge):
+    with same_ledger(site):
+        assert len(site.data)  # read, and remembered, before the charge
+        with site.ledger.charge(charge):
             pass
-    return client.ledger
+    return site.ledger
 
 
 def test_a_run_that_the_budget_for_life_does_not_hold_is_refused_before_data_are_read(

@@ -25,7 +25,7 @@ from dprbft.run.stages import join_stage, search_prices
 from dprbft.site import site as clients
 from dprbft.site.data import SiteData, load_data
 from dprbft.site.search import search_price
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
@@ -34,7 +34,7 @@ from panas.runtime.store import read_json
 from panas.search_modes.mode import SearchPrice, mode_names
 
 Tiny = Callable[..., RunConfig]
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 COLD = {"data__public_fraction": 0.0, "federation__warm_start": "none"}
 TUNED = {"tuning__trials": 2, "tuning__initial": 1}
@@ -50,15 +50,15 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def account(run: Path, client: int = 0) -> Account:
-    return Ledger(ledger_file(places_of(run)[client].folder)).account()
+def account(run: Path, site: int = 0) -> Account:
+    return Ledger(ledger_file(places_of(run)[site].folder)).account()
 
 
-def searched(client: Client, stages: str = "st") -> dict[str, Any]:
+def searched(site: Site, stages: str = "st") -> dict[str, Any]:
     """A site's search, and tuning; returns what the search left."""
     for verb in (Verb.SEARCH, Verb.TUNE)[: len(stages)]:
-        assert serve(client.place, Machine(), verb, b"").code is Code.DONE
-    return read_json(search_file(client.home))
+        assert serve(site.place, Machine(), verb, b"").code is Code.DONE
+    return read_json(search_file(site.home))
 
 
 def prices_of(run: Path, config: RunConfig) -> dict[int, SearchPrice]:
@@ -72,18 +72,18 @@ def prices_of(run: Path, config: RunConfig) -> dict[int, SearchPrice]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_price_that_is_shown_is_what_the_ledger_holds_afterwards(
-    mode: str, tiny: Tiny, site: Site, tmp_path: Path
+    mode: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
     config = tiny(**MODES[mode])
-    client = site(config, tmp_path / "r")
-    price = search_price(client)
-    searched(client)
+    site = make_site(config, tmp_path / "r")
+    price = search_price(site)
+    searched(site)
     spent = account(tmp_path / "r").spent("search")
     assert price.epsilon == pytest.approx(spent, rel=1e-9)
     assert price.epsilon <= 8.0 or mode == "unaccounted"
 
 
-def test_each_client_has_a_price_of_its_own(tiny: Tiny, site: Site, tmp_path: Path):
+def test_each_client_has_a_price_of_its_own(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     prices = prices_of(tmp_path / "r", tiny(privacy__epsilons=[8.0, 1.0]))
     assert prices.keys() == {0, 1}
     assert prices[0].epsilon > prices[1].epsilon > 0
@@ -122,22 +122,22 @@ def guarded(monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
 def test_a_search_never_looks_at_samples_that_it_has_not_paid_for(
-    mode: str, tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     guarded(monkeypatch, "search", "train", "validation", "test")
-    assert searched(site(tiny(**MODES[mode]), tmp_path / "r"))["genome"]
+    assert searched(make_site(tiny(**MODES[mode]), tmp_path / "r"))["genome"]
 
 
 def test_the_guard_has_teeth(
-    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A proxy search reads the training labels, the paper's its own split: both are noticed."""
     for mode, part in (("public-proxy", "train"), ("unaccounted", "search")):
         with monkeypatch.context() as m:
             guarded(m, part)
-            client = site(tiny(**MODES[mode]), tmp_path / mode)
+            site = make_site(tiny(**MODES[mode]), tmp_path / mode)
             with pytest.raises(Touched):
-                searched(client)
+                searched(site)
 
 
 @pytest.mark.parametrize(
@@ -160,34 +160,38 @@ def test_a_data_free_search_is_the_same_with_any_number_of_workers(
 
 
 @pytest.mark.slow
-def test_without_data_the_settings_are_kept(tiny: Tiny, site: Site, tmp_path: Path):
+def test_without_data_the_settings_are_kept(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     config = tiny(**MODES["data-free"])
-    client = site(config, tmp_path / "r")
-    searched(client)
-    tuned = read_json(tune_file(client.home))
+    site = make_site(config, tmp_path / "r")
+    searched(site)
+    tuned = read_json(tune_file(site.home))
     assert tuned["trials"] == []
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 
 @pytest.mark.slow
 def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
-    tiny: Tiny, site: Site, tmp_path: Path
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
     config = tiny(search__algorithm="random", search__population=2, search__generations=1)
-    found = searched(site(config, tmp_path / "r"), "s")
+    found = searched(make_site(config, tmp_path / "r"), "s")
     assert found["evaluations"] == 2 + 5  # children of a generation
     assert {e["generation"] for e in found["history"]} == {0}
 
 
 @pytest.mark.parametrize("mode", mode_names())
-def test_the_ledger_knows_the_parts_beforehand(mode: str, tiny: Tiny, site: Site, tmp_path: Path):
+def test_the_ledger_knows_the_parts_beforehand(
+    mode: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
     config = tiny(privacy__search=mode, privacy__allow_unprotected=True)
-    client = site(config, tmp_path / "r")
-    assert client.ledger.account().subsets == ("train", "search")
-    assert client.ledger.account().entries == ()
+    site = make_site(config, tmp_path / "r")
+    assert site.ledger.account().subsets == ("train", "search")
+    assert site.ledger.account().entries == ()
 
 
-def test_too_few_search_samples_are_refused_beforehand(tiny: Tiny, site: Site, tmp_path: Path):
+def test_too_few_search_samples_are_refused_beforehand(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
     config = tiny(**MODES["unaccounted"], data__search_fraction=0.01)
     with pytest.raises(BadInput, match="at least 4 search samples"):
         prepare(tmp_path / "r", config, resume=False)
@@ -207,45 +211,45 @@ def test_every_mode_carries_a_run_to_its_end_within_the_budget(
     assert prices_of(tmp_path / "r", tiny(**MODES[mode])) == {}
 
 
-def killed_once_paid(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def killed_once_paid(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that dies after it has paid, before its first generation."""
     with monkeypatch.context() as m:
-        m.setattr(type(client.config.privacy.mode), "search", lambda *a: 1 / 0)
+        m.setattr(type(site.config.privacy.mode), "search", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            serve(client.place, Machine(), Verb.SEARCH, b"")
+            serve(site.place, Machine(), Verb.SEARCH, b"")
 
 
-def delete_the_ledger(client: Client) -> None:
-    client.ledger.path.unlink()
-    client.ledger.path.with_suffix(".head").unlink()
-    (client.home / "book.json").unlink(missing_ok=True)
+def delete_the_ledger(site: Site) -> None:
+    site.ledger.path.unlink()
+    site.ledger.path.with_suffix(".head").unlink()
+    (site.home / "book.json").unlink(missing_ok=True)
 
 
 def test_a_paid_histogram_is_refused_without_its_receipt(
-    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(tiny(), tmp_path / "r")
-    killed_once_paid(client, monkeypatch)
-    (entry,) = client.account.entries
-    kept = read_json(histogram_file(client.home))
+    site = make_site(tiny(), tmp_path / "r")
+    killed_once_paid(site, monkeypatch)
+    (entry,) = site.account.entries
+    kept = read_json(histogram_file(site.home))
     assert kept["receipt"]["charges"] == [entry.id]
-    delete_the_ledger(client)
-    again = site(tiny(), tmp_path / "r")  # which opens another, of as many lines
+    delete_the_ledger(site)
+    again = make_site(tiny(), tmp_path / "r")  # which opens another, of as many lines
     again.ledger.charge(entry.charge)
     assert serve(again.place, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
-    assert not search_file(client.home).exists()
+    assert not search_file(site.home).exists()
 
 
 @pytest.mark.slow
 def test_a_search_that_goes_on_has_its_charge_in_the_ledger(
-    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = site(tiny(**MODES["unaccounted"]), tmp_path / "r")
-    killed_once_paid(client, monkeypatch)
-    assert search_log(client.home).exists()
-    site(tiny(**MODES["unaccounted"]), tmp_path / "r")
-    delete_the_ledger(client)
-    again = site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    site = make_site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    killed_once_paid(site, monkeypatch)
+    assert search_log(site.home).exists()
+    make_site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    delete_the_ledger(site)
+    again = make_site(tiny(**MODES["unaccounted"]), tmp_path / "r")
     searched(again, "s")
     assert len(again.account.entries) == 1
     assert again.account.spent("search") == float("inf")

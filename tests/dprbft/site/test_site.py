@@ -1,4 +1,4 @@
-"""A client's state, and the plan that follows from what its budget has left."""
+"""A site's state, and the plan that follows from what its budget has left."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from dprbft.config.schema import RunConfig, participants
 from dprbft.methods.rounds.plan import current_plan
 from dprbft.methods.rounds.state import Kept, RoundScores, State, weights
 from dprbft.methods.rounds.training import train_locally
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.privacy.accounting.events import Gaussian
@@ -23,15 +23,15 @@ from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
 
 Tiny = Callable[..., RunConfig]
-Site = Callable[..., Client]
+MakeSite = Callable[..., Site]
 
 GENOME = Genome.parse("c4k3-max-c4k3")
 SETTINGS = DPSGDSettings(learning_rate=0.5, noise_multiplier=1e-6, clip=1.0, batch_size=64)
 
 
-def state_of(client: Client, **changes: Any) -> State:
-    bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
-    head = client.spec.head(torch_generator(stream(1)))
+def state_of(site: Site, **changes: Any) -> State:
+    bottom = site.spec.bottom(GENOME, torch_generator(stream(0)))
+    head = site.spec.head(torch_generator(stream(1)))
     b, h = weights(bottom), weights(head)
     state = State(
         bottom=b,
@@ -45,12 +45,12 @@ def state_of(client: Client, **changes: Any) -> State:
 
 
 @pytest.fixture
-def client(tiny: Tiny, site: Site, tmp_path: Path) -> Client:
-    return site(tiny(federation__rounds=2), tmp_path)
+def site(tiny: Tiny, make_site: MakeSite, tmp_path: Path) -> Site:
+    return make_site(tiny(federation__rounds=2), tmp_path)
 
 
-def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
-    client.ledger.charge(
+def charge(site: Site, event: Gaussian, phase: str = "training") -> None:
+    site.ledger.charge(
         Charge(
             event=event,
             phase=phase,
@@ -61,10 +61,8 @@ def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
     )
 
 
-def test_a_state_survives_its_bytes(client: Client):
-    state = state_of(
-        client, histogram=(1.5, 2.0), scores=RoundScores(local=0.25), kept=Kept(round=3)
-    )
+def test_a_state_survives_its_bytes(site: Site):
+    state = state_of(site, histogram=(1.5, 2.0), scores=RoundScores(local=0.25), kept=Kept(round=3))
     back = State.from_bytes(state.to_bytes(), Path("state"))
     assert back.to_json() == state.to_json()
     assert (back.kept, back.scores, back.settings) == (state.kept, state.scores, SETTINGS)
@@ -72,22 +70,22 @@ def test_a_state_survives_its_bytes(client: Client):
         mine, theirs = getattr(state, group), getattr(back, group)
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[k], theirs[k]) for k in mine)
-    bottom, head = back.networks(client)
-    _, kept = back.kept_networks(client)
+    bottom, head = back.networks(site)
+    _, kept = back.kept_networks(site)
     assert torch.equal(kept.linear.weight, 2 * head.linear.weight)
-    x = client.data.test.inputs()
-    assert bottom(x).shape == (len(x), client.spec.width)
+    x = site.data.test.inputs()
+    assert bottom(x).shape == (len(x), site.spec.width)
 
 
-def test_a_plan_survives_the_bytes(client: Client):
-    plan = current_plan(client, state_of(client))
-    state = State.from_bytes(state_of(client, plan=plan).to_bytes(), Path("s"))
+def test_a_plan_survives_the_bytes(site: Site):
+    plan = current_plan(site, state_of(site))
+    state = State.from_bytes(state_of(site, plan=plan).to_bytes(), Path("s"))
     assert state.plan == plan
-    assert state_of(client).plan is None
+    assert state_of(site).plan is None
 
 
-def test_a_damaged_state_is_refused_by_name(client: Client):
-    content = bytearray(state_of(client).to_bytes())
+def test_a_damaged_state_is_refused_by_name(site: Site):
+    content = bytearray(state_of(site).to_bytes())
     content[-5] ^= 1
     with pytest.raises(BadInput, match="round-001"):
         State.from_bytes(bytes(content), Path("checkpoint/round-001"))
@@ -95,115 +93,119 @@ def test_a_damaged_state_is_refused_by_name(client: Client):
         State.from_bytes(b"nothing", Path("state"))
 
 
-def test_opening_a_site_opens_its_account_once(client: Client, site: Site, tmp_path: Path):
-    before = client.ledger.path.read_bytes()
-    again = site(client.config, tmp_path)
-    assert client.ledger.path.read_bytes() == before
-    assert again.budget == client.budget
+def test_opening_a_site_opens_its_account_once(site: Site, make_site: MakeSite, tmp_path: Path):
+    before = site.ledger.path.read_bytes()
+    again = make_site(site.config, tmp_path)
+    assert site.ledger.path.read_bytes() == before
+    assert again.budget == site.budget
 
 
 @pytest.mark.slow
-def test_a_client_that_trains_alone_plans_for_no_release(tiny: Tiny, site: Site, tmp_path: Path):
+def test_a_client_that_trains_alone_plans_for_no_release(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
     config = tiny(federation__method="local", federation__rounds=2)
-    client = site(config, tmp_path)
-    account = client.ledger.account()
+    site = make_site(config, tmp_path)
+    account = site.ledger.account()
     assert account.relation == "add-or-remove-one"
     assert account.subsets == ("train", "search")
-    plan = current_plan(client, state_of(client))
+    plan = current_plan(site, state_of(site))
     assert plan.releases == 0
     for _ in range(plan.rounds):
-        charge(client, plan.training_event)
-    assert client.ledger.account().spent() > 0.98 * client.budget.epsilon
+        charge(site, plan.training_event)
+    assert site.ledger.account().spent() > 0.98 * site.budget.epsilon
 
 
 @pytest.mark.slow
-def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
-    charge(client, Gaussian(6.0), "search")
-    plan = current_plan(client, state_of(client))
+def test_the_first_plan_fits_the_budget_and_what_was_spent(site: Site):
+    charge(site, Gaussian(6.0), "search")
+    plan = current_plan(site, state_of(site))
     assert (plan.rounds, plan.releases) == (2, 2)
-    total = epsilon_of([Gaussian(6.0), *plan.events()], client.budget)
-    assert 0.98 * client.budget.epsilon < total <= client.budget.epsilon
+    total = epsilon_of([Gaussian(6.0), *plan.events()], site.budget)
+    assert 0.98 * site.budget.epsilon < total <= site.budget.epsilon
 
 
 @pytest.mark.slow
-def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(client: Client):
-    least = current_plan(client, state_of(client))
+def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(site: Site):
+    least = current_plan(site, state_of(site))
     loud = dataclasses.replace(SETTINGS, noise_multiplier=3 * least.noise_multiplier)
-    plan = current_plan(client, state_of(client, settings=loud))
+    plan = current_plan(site, state_of(site, settings=loud))
     assert plan.noise_multiplier == pytest.approx(3 * least.noise_multiplier)
     assert plan.release_noise < least.release_noise
-    assert epsilon_of(plan.events(), client.budget) <= client.budget.epsilon
+    assert epsilon_of(plan.events(), site.budget) <= site.budget.epsilon
 
 
-def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
-    plan = current_plan(client, state_of(client))
+def test_a_plan_goes_on_while_every_charge_is_accounted_for(site: Site):
+    plan = current_plan(site, state_of(site))
     rest = dataclasses.replace(plan, rounds=1, releases=1)
-    charge(client, plan.release_event)
-    state = state_of(client, plan=rest, charges=1)
-    assert current_plan(client, state) == rest
+    charge(site, plan.release_event)
+    state = state_of(site, plan=rest, charges=1)
+    assert current_plan(site, state) == rest
 
 
 def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
-    tiny: Tiny, site: Site, tmp_path: Path
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
-    client = site(tiny(federation__rounds=3), tmp_path)
-    plan = current_plan(client, state_of(client))
+    site = make_site(tiny(federation__rounds=3), tmp_path)
+    plan = current_plan(site, state_of(site))
     one, rest = (dataclasses.replace(plan, rounds=k, releases=k) for k in (1, 2))
     for event in (*one.events(), *one.events()):
-        charge(client, event)
-    stretched = current_plan(client, state_of(client, plan=rest, charges=2))
+        charge(site, event)
+    stretched = current_plan(site, state_of(site, plan=rest, charges=2))
     factor = stretched.noise_multiplier / rest.noise_multiplier
     assert factor > 1.02
     assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
-    spent = client.ledger.account().protected()
-    assert epsilon_of([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
+    spent = site.ledger.account().protected()
+    assert epsilon_of([*spent, *stretched.events()], site.budget) <= site.budget.epsilon
 
 
 @pytest.mark.slow
-def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
-    plan = current_plan(client, state_of(client))
-    charge(client, plan.training_event)
-    again = current_plan(client, state_of(client))
+def test_a_death_in_the_first_round_raises_all_noise_alike(site: Site):
+    plan = current_plan(site, state_of(site))
+    charge(site, plan.training_event)
+    again = current_plan(site, state_of(site))
     factor = again.noise_multiplier / plan.noise_multiplier
     assert 1.02 < factor < 3
     assert again.release_noise / plan.release_noise == pytest.approx(factor)
 
 
 @pytest.mark.slow
-def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
-    plan = current_plan(client, state_of(client))
+def test_a_last_round_that_died_when_all_was_spent_is_skipped(site: Site):
+    plan = current_plan(site, state_of(site))
     for event in plan.events():
-        charge(client, event)
-    state = state_of(client, plan=dataclasses.replace(plan, rounds=1, releases=1), charges=2)
+        charge(site, event)
+    state = state_of(site, plan=dataclasses.replace(plan, rounds=1, releases=1), charges=2)
     for _ in range(8):  # what a plan leaves may pay for one more, with much noise
-        again = current_plan(client, state)
+        again = current_plan(site, state)
         if again is None:
             return
         for event in again.events():
-            charge(client, event)
+            charge(site, event)
     raise AssertionError("no end")
 
 
-def test_a_budget_with_nothing_left_is_refused(tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(privacy__epsilon=0.05), tmp_path)
-    charge(client, Gaussian(release_multiplier(client.budget, 1, 0.9999)))
+def test_a_budget_with_nothing_left_is_refused(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
+    site = make_site(tiny(privacy__epsilon=0.05), tmp_path)
+    charge(site, Gaussian(release_multiplier(site.budget, 1, 0.9999)))
     with pytest.raises(BudgetExhausted, match="raise epsilon"):
-        current_plan(client, state_of(client))
+        current_plan(site, state_of(site))
 
 
-def test_a_noise_that_the_user_fixed_is_taken_as_it_is(tiny: Tiny, site: Site, tmp_path: Path):
-    client = site(tiny(training__noise_multiplier=0.7), tmp_path)
-    plan = current_plan(client, state_of(client))
+def test_a_noise_that_the_user_fixed_is_taken_as_it_is(
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
+):
+    site = make_site(tiny(training__noise_multiplier=0.7), tmp_path)
+    plan = current_plan(site, state_of(site))
     assert plan.noise_multiplier == 0.7
-    charge(client, Gaussian(10.0))
-    assert current_plan(client, state_of(client, plan=plan, charges=0)) == plan
+    charge(site, Gaussian(10.0))
+    assert current_plan(site, state_of(site, plan=plan, charges=0)) == plan
 
 
 def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
-    tiny: Tiny, site: Site, tmp_path: Path
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
     config = tiny(federation__clients=4, federation__participation=0.5, federation__rounds=6)
-    schedules = [site(config, tmp_path, i).schedule() for i in range(4)]
+    schedules = [make_site(config, tmp_path, i).schedule() for i in range(4)]
     taken = [sum(i in c for c in participants(config)) for i in range(4)]
     assert [s.rounds for s in schedules] == [s.releases for s in schedules] == taken
     assert sum(taken) == 12
@@ -220,13 +222,13 @@ def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
     ],
 )
 def test_one_rule_says_whether_the_head_moves(
-    tiny: Tiny, site: Site, tmp_path: Path, changes: dict, moves: bool
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, changes: dict, moves: bool
 ):
-    client = site(tiny(**changes), tmp_path)
-    assert client.spec.head_moves == client.spec.head_moves == moves
-    state = state_of(client)
-    bottom, head = state.networks(client)
-    train_locally(client, state, bottom, head, 1)
+    site = make_site(tiny(**changes), tmp_path)
+    assert site.spec.head_moves == site.spec.head_moves == moves
+    state = state_of(site)
+    bottom, head = state.networks(site)
+    train_locally(site, state, bottom, head, 1)
     assert torch.equal(head.linear.weight, state.head["linear.weight"]) != moves
 
 
@@ -240,9 +242,9 @@ def test_one_rule_says_whether_the_head_moves(
     ],
 )
 def test_what_no_budget_can_pay_for_is_not_planned(
-    tiny: Tiny, site: Site, tmp_path: Path, changes: dict
+    tiny: Tiny, make_site: MakeSite, tmp_path: Path, changes: dict
 ):
-    schedule = site(tiny(**changes), tmp_path).schedule()
+    schedule = make_site(tiny(**changes), tmp_path).schedule()
     assert (schedule.rounds, schedule.releases) == (1, 0)
 
 

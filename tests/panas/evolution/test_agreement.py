@@ -44,7 +44,7 @@ def soft(n: int, seed: int) -> SoftSamples:
     return SoftSamples(replace(samples, y=torch.zeros_like(samples.y)), answers.softmax(1))
 
 
-def fitness(client: int = 0, cache: Path | None = None) -> AgreementFitness:
+def fitness(site: int = 0, cache: Path | None = None) -> AgreementFitness:
     return AgreementFitness(
         taught=soft(20, 2),
         held_out=soft(60, 3),
@@ -52,7 +52,7 @@ def fitness(client: int = 0, cache: Path | None = None) -> AgreementFitness:
         spec=SPEC,
         optimizer=CONFIG,
         seed=7,
-        client=client,
+        site=site,
         cache=cache,
     )
 
@@ -170,7 +170,7 @@ def test_a_job_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", changed())
 def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> None:
     fitness(0, tmp_path).advance(TrainingJob(GENOME, 0.2))
-    outcome = replace(changed()[what], client=1, cache=tmp_path).advance(TrainingJob(GENOME, 0.2))
+    outcome = replace(changed()[what], site=1, cache=tmp_path).advance(TrainingJob(GENOME, 0.2))
     assert outcome.passes == 20
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
@@ -203,8 +203,8 @@ def test_a_damaged_file_is_refused_in_one_line(content: bytes | None, tmp_path: 
 def test_a_training_that_diverges_fails_at_every_site(cached: bool, tmp_path: Path) -> None:
     wild = OptimizerConfig(learning_rate=1e38, batch_size=8, epochs=3)
     cache = tmp_path if cached else None
-    for client, passes in ((0, 60), (1, 0 if cached else 60)):
-        outcome = replace(fitness(client, cache), optimizer=wild).advance(TrainingJob(GENOME))
+    for site, passes in ((0, 60), (1, 0 if cached else 60)):
+        outcome = replace(fitness(site, cache), optimizer=wild).advance(TrainingJob(GENOME))
         assert np.isnan(outcome.fitness)
         assert (outcome.passes, outcome.error) == (passes, "its training diverged")
 
@@ -225,7 +225,7 @@ def test_a_site_takes_what_agrees_best_in_its_own_frequencies(tmp_path: Path) ->
     found = searched(alike, genomes, [4.0, 2.0, 3.0, 1.0])
     files = set(tmp_path.iterdir())
     for histogram in (torch.tensor([50.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 70.0])):
-        own = replace(alike, histogram=histogram, client=1)
+        own = replace(alike, histogram=histogram, site=1)
         scores = {g: own(Genome.parse(g)) for g in genomes}
         chosen = chosen_for(found, own)
         assert scores[str(chosen.best)] == max(scores.values()) == chosen.fitness
@@ -309,8 +309,7 @@ def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
     scores = [first(GENOME), first(other)]
     assert [training()(other), training()(GENOME)] == scores[::-1]
     states = {
-        end(replace(training(), seed=seed, client=client))
-        for seed, client in [(7, 0), (8, 0), (7, 1)]
+        end(replace(training(), seed=seed, site=site)) for seed, site in [(7, 0), (8, 0), (7, 1)]
     }
     assert len(states) == 3
 

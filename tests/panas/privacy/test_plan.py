@@ -1,4 +1,4 @@
-"""A client's budget, the plan of its rounds, and its privacy units."""
+"""A site's budget, the plan of its rounds, and its privacy units."""
 
 import math
 import warnings

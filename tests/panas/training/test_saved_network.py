@@ -116,9 +116,9 @@ PUBLIC = Samples(
 
 
 def test_all_clients_deploy_with_the_same_head_but_their_own_bottom():
-    def deployed(client: int, warm: OptimizerConfig | None = None, public: Samples = PUBLIC):
+    def deployed(site: int, warm: OptimizerConfig | None = None, public: Samples = PUBLIC):
         start = WarmStart(genome=POOLED, spec=WARM, optimizer=warm, device=torch.device("cpu"))
-        return warm_started(start, public, seed=0, client=client)
+        return warm_started(start, public, seed=0, site=site)
 
     def weights(module: torch.nn.Module) -> torch.Tensor:
         return torch.cat([p.detach().flatten() for p in module.parameters()])

@@ -54,7 +54,7 @@ def of(schedule: TrainingSchedule = SCHEDULE, **changes: int) -> TrainingObjecti
         schedule=schedule,
         optimizer=OptimizerConfig(train_head=False),
         seed=0,
-        client=0,
+        site=0,
     )
     return replace(made, **changes)
 
@@ -65,15 +65,15 @@ def tuned(
     *,
     budget: Budget = BUDGET,
     config: TuningConfig = CONFIG,
-    client: int = 0,
+    site: int = 0,
     workers: int = 1,
 ) -> TuningResult:
     start = WarmStart(genome=GENOME, spec=BLUEPRINT, optimizer=None, device=torch.device("cpu"))
     return tune(
-        training_objective(DATA, start, schedule, momentum=0.0, seed=0, client=client),
+        training_objective(DATA, start, schedule, momentum=0.0, seed=0, site=site),
         BudgetedSpace(space, ScheduleConstraint(budget, schedule)),
         config,
-        rng=stream(0, "client", client, "tune"),
+        rng=stream(0, "client", site, "tune"),
         execution=Execution(workers=workers),
     )
 
@@ -145,7 +145,7 @@ def test_a_budget_that_fits_nothing_says_what_to_do() -> None:
 def test_tuning_repeats_although_it_rehearses_with_noise() -> None:
     short = TuningConfig(initial=2, trials=2)
     assert tuned(config=short).trials == tuned(config=short).trials
-    assert tuned(config=short).trials != tuned(config=short, client=1).trials
+    assert tuned(config=short).trials != tuned(config=short, site=1).trials
 
 
 @pytest.mark.slow

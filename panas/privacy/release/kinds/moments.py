@@ -4,7 +4,7 @@ Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: s
 A group's rows get one weight, at which all of them together move (A, B) by sqrt(2) at most.
 Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, get s / sqrt(2).
 
-Where a receiver sees a sum over clients alone, the counts of labels are part of it, times c: adding
+Where a receiver sees a sum over sites alone, the counts of labels are part of it, times c: adding
 a sample adds c to one of them, so that all numbers together have sensitivity sqrt(2 + c^2).
 
 Both hold in floating point: sums are exact, or round by less than what rows are shorter than 1
@@ -55,14 +55,14 @@ def numbers(rows: Rows, classes: int) -> Float[Tensor, "k"]:
     """The sums without noise as numbers that take noise of one size: A by its spread, B, and c
     times the count of each label.
 
-    A unit moves them by `SUM_SENSITIVITY` in L2 norm at most. Sums of several clients add up.
+    A unit moves them by `SUM_SENSITIVITY` in L2 norm at most. Sums of several sites add up.
     """
     upper, sums, counts = _sums(rows, classes, SUM_SENSITIVITY, COUNTS)
     return torch.cat([upper / _spread(sums.shape[1]), sums.flatten(), COUNTS * counts])
 
 
 def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
-    """What `numbers`, of one client or added up, say under noise of std `scale`."""
+    """What `numbers`, of one site or added up, say under noise of std `scale`."""
     d = _width(len(found), classes)
     upper, B, counts = found.double().split([d * (d + 1) // 2, classes * d, classes])
     A = unpack_symmetric(upper * _spread(d), d)

@@ -36,7 +36,7 @@ def soft(n: int, seed: int) -> SoftSamples:
     return SoftSamples(Samples(x, torch.zeros(n, dtype=torch.int64), 2), answers)
 
 
-def fitness(client: int, cache: Path, learning_rate: float = 0.01) -> AgreementFitness:
+def fitness(site: int, cache: Path, learning_rate: float = 0.01) -> AgreementFitness:
     return AgreementFitness(
         taught=soft(4, 0),
         held_out=soft(9, 1),
@@ -44,7 +44,7 @@ def fitness(client: int, cache: Path, learning_rate: float = 0.01) -> AgreementF
         spec=NetworkSpec(shape=SHAPE, classes=2, width=3),
         optimizer=OptimizerConfig(learning_rate=learning_rate, batch_size=4, epochs=2),
         seed=3,
-        client=client,
+        site=site,
         cache=cache,
     )
 

@@ -42,7 +42,7 @@ from dprbft.run.summary import exact_pooling, summarise
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.results.report import SiteReport
-from dprbft.site.site import Client, open_client
+from dprbft.site.site import Site, open_site
 from panas.data.samples import concat
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.runtime.errors import BadInput
@@ -90,8 +90,8 @@ def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePlace, byt
     return view.places[site], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
 
 
-def opened(place: SitePlace) -> Client:
-    return open_client(place)
+def opened(place: SitePlace) -> Site:
+    return open_site(place)
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Path):
     for place in places_of(whole):
-        client = opened(place)
-        events = client.account.entries
+        site = opened(place)
+        events = site.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments", "dp-sgd"]
         assert [e.charge.recipient for e in events][:2] == ["server", "server"]
         histogram, moments, training = (e.event for e in events)
@@ -117,18 +117,18 @@ def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Pat
         # Gaussians compose to one whose squared signal is the sum of theirs.
         signal = histogram.noise_multiplier**-2 + moments.noise_multiplier**-2
         signal += training.steps * training.noise_multiplier**-2
-        epsilon = analytic_gaussian(signal**-0.5, client.budget.delta)
-        assert 0.97 * client.budget.epsilon < epsilon <= client.budget.epsilon * 1.0001
+        epsilon = analytic_gaussian(signal**-0.5, site.budget.delta)
+        assert 0.97 * site.budget.epsilon < epsilon <= site.budget.epsilon * 1.0001
 
 
 @pytest.mark.slow
 def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
     for place in places_of(whole):
-        client, classes = opened(place), 10
+        site, classes = opened(place), 10
         content = sent_file(place.home, 1).read_bytes()
         message = Release.from_bytes(content, width=16, classes=classes)
         assert message.to_bytes() == content
-        charges = {e.id: e.charge for e in client.account.entries}
+        charges = {e.id: e.charge for e in site.account.entries}
         assert charges[message.receipt].mechanism == "moments"
         assert message.histogram is not None
         charge = charges[message.histogram.receipt]
@@ -136,7 +136,7 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
         assert isinstance(charge.event, Gaussian)
         assert charge.sensitivity is not None
         assert message.histogram.noise == charge.sensitivity * charge.event.noise_multiplier
-        exact = client.data.train.histogram()
+        exact = site.data.train.histogram()
         assert not torch.equal(message.histogram.counts, exact.float())
 
 
@@ -157,9 +157,9 @@ def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, 
 @pytest.mark.slow
 def test_a_predictor_is_what_its_site_reports(whole: Path):
     for place in places_of(whole):
-        client, report = opened(place), SiteReport.read(place.home)
+        site, report = opened(place), SiteReport.read(place.home)
         predictor = read_predictor(predictor_file(place.home))
-        test = client.data.test
+        test = site.data.test
         right = predictor.probabilities_of(test.inputs()).argmax(1) == test.y
         assert float(right.double().mean()) == pytest.approx(report.steps.joined)
         assert sum(report.shares.values()) == pytest.approx(1)
@@ -194,16 +194,16 @@ def test_a_summary_tells_of_a_run_that_joined(whole: Path):
     assert set(summary["seconds"]) == {"join", "search", "tune", "train", "audit"}
     sent = sum(sent_file(place.home, 1).stat().st_size for place in places_of(whole))
     assert summary["communication"]["up_bytes"] == sent
-    for client in summary["clients"]:
-        assert client["accuracy"]["selected"] > 0.3
-        assert client["ladder"]["joined"] == client["accuracy"]["selected"]
+    for site in summary["clients"]:
+        assert site["accuracy"]["selected"] > 0.3
+        assert site["ladder"]["joined"] == site["accuracy"]["selected"]
 
 
 def test_exact_pooling_is_the_head_of_all_samples_together(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = RunView(whole, load_config(whole))
-    phi, sites = run.feature_map, [run.client(p.index) for p in run.places]
+    phi, sites = run.feature_map, [run.site(p.index) for p in run.places]
     assert phi is not None
     pooled_file(whole).unlink(missing_ok=True)
     everyone = concat([s.train for s in sites])
@@ -295,10 +295,10 @@ def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: 
     assert serve(place, Machine(), Verb.READY, before).code is Code.DONE
     reply = serve(place, Machine(), Verb.ROUND, before)
     assert reply.code is Code.DONE
-    client = opened(place)
-    assert client.account.spent() <= client.budget.epsilon
+    site = opened(place)
+    assert site.account.spent() <= site.budget.epsilon
     assert reply.release
-    assert len(client.account.entries) == 2
+    assert len(site.account.entries) == 2
 
 
 @pytest.mark.slow
@@ -319,11 +319,11 @@ def test_a_residual_that_died_leaves_the_budget_kept(
         with pytest.raises(KeyboardInterrupt):
             serve(place, Machine(), Verb.TRAIN, b"")
     assert serve(place, Machine(), Verb.TRAIN, b"").code is Code.DONE
-    client = opened(place)
-    state = JoinedState.read(client)
+    site = opened(place)
+    state = JoinedState.read(site)
     assert state.finished
     assert (state.residual is None) == (state.why == "budget")
-    assert client.account.spent() <= client.budget.epsilon
+    assert site.account.spent() <= site.budget.epsilon
 
 
 def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path):
@@ -345,10 +345,10 @@ def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
     away.rename(place.folder)
     carry(run, config)
     assert not sent_file(place.home, 1).exists()
-    client = opened(place)
-    mechanisms = [e.charge.mechanism for e in client.account.entries]
+    site = opened(place)
+    mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
-    assert client.account.spent() <= client.budget.epsilon
+    assert site.account.spent() <= site.budget.epsilon
     assert SiteReport.read(place.home).steps.joined > 0.3
 
 
@@ -378,14 +378,14 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     run = tmp_path / "run"
     config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
     carry(run, config)
-    client = opened(places_of(run)[0])
-    assert client.account.spent() == math.inf
-    content = sent_file(client.home, 1).read_bytes()
+    site = opened(places_of(run)[0])
+    assert site.account.spent() == math.inf
+    content = sent_file(site.home, 1).read_bytes()
     message = Release.from_bytes(content, width=16, classes=10)
     assert message.noise_multiplier is None
     assert message.histogram is not None
     assert message.histogram.noise is None
-    assert torch.equal(message.histogram.counts, client.data.train.histogram().float())
+    assert torch.equal(message.histogram.counts, site.data.train.histogram().float())
 
 
 @pytest.mark.thorough
@@ -393,23 +393,23 @@ def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Pat
     run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
     carry(run, config)
     for place, other in zip(places_of(run), places_of(whole), strict=True):
-        client, covered = opened(place), opened(other)
-        mechanisms = [e.charge.mechanism for e in client.account.entries]
+        site, covered = opened(place), opened(other)
+        mechanisms = [e.charge.mechanism for e in site.account.entries]
         assert mechanisms == ["label-histogram", "moments"]
         least, more = (
             next(e.event for e in c.account.entries if e.charge.mechanism == "moments")
-            for c in (client, covered)
+            for c in (site, covered)
         )
         assert least.noise_multiplier < more.noise_multiplier
-        assert 0.98 * client.budget.epsilon < client.account.spent() <= client.budget.epsilon
+        assert 0.98 * site.budget.epsilon < site.account.spent() <= site.budget.epsilon
         # Both say so, wherever they are taken to.
         assert read_predictor(predictor_file(place.home)).notes["network"] == "stays"
         assert load_network(model_file(place.home)).notes["network"] == "stays"
         assert load_network(model_file(other.home)).notes["network"] == "protected"
-        state = JoinedState.read(client)
-        assert state.histogram == tuple(client.data.train.histogram().tolist())
+        state = JoinedState.read(site)
+        assert state.histogram == tuple(site.data.train.histogram().tolist())
         # What joining must beat has a network that learnt from the site's own samples, too.
-        rivals = [alone(c, JoinedState.read(c)) for c in (client, covered)]
+        rivals = [alone(c, JoinedState.read(c)) for c in (site, covered)]
         assert [bool(r and r.candidates.network) for r in rivals] == [True, False]
         report = SiteReport.read(place.home)
         assert report.candidates["network"] == report.steps.network
@@ -467,14 +467,14 @@ def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: P
     run, config = tmp_path / "run", config_of(federation={"clients": 1})
     carry(run, config)
     (place,) = places_of(run)
-    client = opened(place)
-    mechanisms = [e.charge.mechanism for e in client.account.entries]
+    site = opened(place)
+    mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
-    assert client.account.entries[0].charge.recipient != "server"  # nothing leaves
-    assert 0.97 * client.budget.epsilon < client.account.spent() <= client.budget.epsilon
+    assert site.account.entries[0].charge.recipient != "server"  # nothing leaves
+    assert 0.97 * site.budget.epsilon < site.account.spent() <= site.budget.epsilon
     assert not sent_file(place.home, 1).exists()
     assert set(SiteReport.read(place.home).shares) == {"public", "shared", "residual", "network"}
-    state = JoinedState.read(client)
+    state = JoinedState.read(site)
     assert (state.over, state.joins) == ("public", False)
 
 
@@ -549,7 +549,7 @@ def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
 ):
     place, before = greeted(tmp_path / "run", config_of())
 
-    def die(state: JoinedState, client: Client) -> None:
+    def die(state: JoinedState, site: Site) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:

@@ -16,7 +16,7 @@ from dprbft.paths import SitePlace, sent_file, state_file
 from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.ledger.charge import Entry
 
 WRITE = Death("dprbft.methods.joined.exchange:write_bytes")
@@ -40,12 +40,12 @@ def greeted(run: Path, config: RunConfig) -> tuple[SitePlace, bytes]:
     prepare(run, config, resume=True)
     view = RunView(run, config)
     join(view.places[0], view.hello(0))
-    zero = torch.zeros(view.facts.classes, open_client(view.places[0]).width)
+    zero = torch.zeros(view.facts.classes, open_site(view.places[0]).width)
     return view.places[0], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
 
 
 def releases(place: SitePlace) -> list[Entry]:
-    return [e for e in open_client(place).account.entries if e.charge.phase == "release"]
+    return [e for e in open_site(place).account.entries if e.charge.phase == "release"]
 
 
 @pytest.mark.parametrize("death", DEATHS, ids=str)
@@ -120,7 +120,7 @@ def test_rows_that_cannot_be_computed_cost_nothing(
     engine = begun(tmp_path / "r", config)
     with pytest.raises(MemoryError):
         joined_by(engine, tmp_path / "r", config)
-    assert not open_client(engine.places[0]).account.entries
+    assert not open_site(engine.places[0]).account.entries
 
 
 def test_a_broadcast_of_another_round_is_refused_before_a_charge(tmp_path: Path):
@@ -129,4 +129,4 @@ def test_a_broadcast_of_another_round_is_refused_before_a_charge(tmp_path: Path)
     for number in (-1, 1, 7):
         wrong = Broadcast(number, head.weight, head.bias).to_bytes()
         assert serve(place, Machine(), Verb.ROUND, wrong).code is Code.REFUSED
-    assert not open_client(place).account.entries
+    assert not open_site(place).account.entries

@@ -21,7 +21,7 @@ from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import MaskedRelease
 from dprbft.secure_sum.release import masked_size
 from dprbft.server.records import read_rounds
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Moments
@@ -64,8 +64,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
     for place in places_of(whole):
-        client = open_client(place)
-        events = client.account.entries
+        site = open_site(place)
+        events = site.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments"]
         assert [e.charge.recipient for e in events] == [WHOEVER, "server"]
         sent = events[1].charge
@@ -74,10 +74,10 @@ def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
         assert (sent.trust.sites, sent.trust.missing) == (SITES, 1)
         # A share has a third of the variance of the sum over three.
         assert sent.trust.local == pytest.approx(sent.event.noise_multiplier / 3**0.5, rel=1e-3)
-        assert client.account.spent() <= client.budget.epsilon
+        assert site.account.spent() <= site.budget.epsilon
         alone = [Gaussian(sent.trust.local) if e is events[1] else e.event for e in events]
-        assert client.account.local.spent() == epsilon(alone, client.budget.delta)
-        assert client.account.local.spent() > client.account.spent()
+        assert site.account.local.spent() == epsilon(alone, site.budget.delta)
+        assert site.account.local.spent() > site.account.spent()
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_what_leaves_is_masked_and_names_its_charges(whole: Path):
         assert not sent_file(place.home, 1).exists()
         content = masked_file(place.home, 1).read_bytes()
         message = MaskedRelease.from_bytes(content, masked_size(16, 10))
-        entries = {e.id: e.charge.mechanism for e in open_client(place).account.entries}
+        entries = {e.id: e.charge.mechanism for e in open_site(place).account.entries}
         assert entries[message.receipt] == "moments"
         # Uniform: with 347 numbers the mean of 8 bytes is near the middle.
         middle = message.numbers.astype(np.float64).mean() / 2.0**64
@@ -102,19 +102,19 @@ def test_the_server_has_the_sum_and_no_release(whole: Path):
     assert record.sites == tuple(range(SITES))
     sums, about = read_tensors(sum_folder(server, 1) / "sum.safetensors")
     places = places_of(whole)
-    clients = [open_client(place) for place in places]
+    clients = [open_site(place) for place in places]
     noise = clients[0].account.entries[1].event
     assert isinstance(noise, Gaussian)
     s2 = (moments.SUM_SENSITIVITY * noise.noise_multiplier) ** 2
     assert float(about["variance"]) == pytest.approx(4 / 3 * s2, rel=1e-3)
     exact = torch.zeros(10, 16).double()
-    for client in clients:
-        z, y = client.phi(client.data.train.inputs()).double(), client.data.train.y
+    for site in clients:
+        z, y = site.phi(site.data.train.inputs()).double(), site.data.train.y
         exact.index_add_(0, y, z / z.norm(dim=1, keepdim=True).clamp(min=1))
     # 160 numbers: their variance is within 5 standard errors of the sum's.
     ratio = float((sums["B"] - exact).square().mean()) / (4 / 3 * s2)
     assert abs(ratio - 1) < 5 * (2 / 160) ** 0.5
-    labels = torch.cat([client.data.train.y for client in clients])
+    labels = torch.cat([site.data.train.y for site in clients])
     gaps = sums["counts"] - torch.bincount(labels, minlength=10)
     ratio = float(gaps.square().mean()) / (4 / 3 * s2 / moments.COUNTS**2)
     assert 0.2 < ratio < 3.2  # 10 numbers

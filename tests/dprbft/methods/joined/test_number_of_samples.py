@@ -15,7 +15,7 @@ from dprbft.methods.joined.budget import planned_release, recipe_of, residual_pl
 from dprbft.methods.joined.residual import settings_by, trained
 from dprbft.methods.rounds.plan import count_units
 from dprbft.site.search import paid_histogram
-from dprbft.site.site import USUAL, Client
+from dprbft.site.site import USUAL, Site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.noise import SystemNoise
@@ -37,15 +37,15 @@ def rows(n: int) -> Rows:
 def seen(folder: Path, n: int, *, trains: bool) -> list[float]:
     """What a run of the default method shows: plan, release, and what DP-SGD has trained, if it
     `trains`."""
-    client = Life(folder, Budget(8.0, 1e-5), n).client(
+    site = Life(folder, Budget(8.0, 1e-5), n).site(
         "run", SHARE, federation={"method": "joined"}, privacy={"search": "public-proxy"}
     )
-    histogram = paid_histogram(client, "server")
+    histogram = paid_histogram(site, "server")
     assert histogram is not None
-    release = planned_release(client)
+    release = planned_release(site)
     assert isinstance(release, Gaussian)
-    recipe = recipe_of(client, 0.85)
-    plan = residual_plan(client, settings_by(client, recipe), [release])
+    recipe = recipe_of(site, 0.85)
+    plan = residual_plan(site, settings_by(site, recipe), [release])
     sent = moments.run(
         rows(n), CLASSES, moments.SENSITIVITY * release.noise_multiplier, SystemNoise()
     )
@@ -83,38 +83,38 @@ def test_nothing_tells_104_samples_from_105(tmp_path: Path, runs: int) -> None:
 def test_a_plan_for_the_exact_number_tells_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact: Callable[[Client], int] = lambda client: client.data.train.units  # noqa: E731
-    monkeypatch.setattr(Client, "units", property(exact))
+    exact: Callable[[Site], int] = lambda site: site.data.train.units  # noqa: E731
+    monkeypatch.setattr(Site, "units", property(exact))
     assert least_p(tmp_path, 12) < 1e-4
 
 
 def test_a_count_is_charged_once_and_kept(tmp_path: Path) -> None:
     life = Life(tmp_path, Budget(8.0, 1e-5), 4000)
-    client = life.client("run", Budget(8.0, 1e-5), federation={"method": "fedavg"})
-    assert client.units == USUAL
-    first = count_units(client)
+    site = life.site("run", Budget(8.0, 1e-5), federation={"method": "fedavg"})
+    assert site.units == USUAL
+    first = count_units(site)
     assert abs(first - 4000) < 100
-    assert [e.charge.mechanism for e in client.account.entries] == ["count"]
-    assert count_units(client) == client.units == first
-    assert len(client.account.entries) == 1
-    assert 3900 < client.least_units() < 4000
+    assert [e.charge.mechanism for e in site.account.entries] == ["count"]
+    assert count_units(site) == site.units == first
+    assert len(site.account.entries) == 1
+    assert 3900 < site.least_units() < 4000
 
 
 def test_a_declared_number_is_used_and_nothing_is_charged_for_it(tmp_path: Path) -> None:
     life = Life(tmp_path, Budget(8.0, 1e-5), 104)
     settings = (tmp_path / "site.toml").read_text()
     (tmp_path / "site.toml").write_text(f"samples = 200\n{settings}")
-    client = life.client("run", SHARE, federation={"method": "fedavg"})
-    data = client.config.data
+    site = life.site("run", SHARE, federation={"method": "fedavg"})
+    data = site.config.data
     expected = round(200 * (1 - data.validation_fraction - data.test_fraction))
-    assert count_units(client) == client.units == client.least_units() == expected
-    assert client.account.entries == ()
+    assert count_units(site) == site.units == site.least_units() == expected
+    assert site.account.entries == ()
 
 
 def test_without_a_budget_the_number_is_exact(tmp_path: Path) -> None:
     life = Life(tmp_path, Budget(8.0, 1e-5), 104)
-    client = replace(life.client("run", SHARE), budget=Budget(math.inf, 1e-5))
-    assert count_units(client) == client.least_units() == 104
+    site = replace(life.site("run", SHARE), budget=Budget(math.inf, 1e-5))
+    assert count_units(site) == site.least_units() == 104
 
 
 @pytest.mark.parametrize(

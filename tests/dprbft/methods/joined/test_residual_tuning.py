@@ -17,7 +17,7 @@ from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.results.records import TuningRecord
-from dprbft.site.site import Client, open_client
+from dprbft.site.site import Site, open_site
 from panas.training.linear import public_head
 from panas.tuning.simulated_sites import SimulatedSite
 from panas.tuning.space import DPSGDSettings
@@ -54,16 +54,16 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return trained
 
 
-def joined_sites(run: Path) -> list[Client]:
+def joined_sites(run: Path) -> list[Site]:
     """Sites that have a shared head and histograms of their own."""
     prepare(run, CONFIG, resume=False)
-    view, sites = RunView(run, CONFIG), list[Client]()
+    view, sites = RunView(run, CONFIG), list[Site]()
     for place in places_of(run):
         join(place, view.hello(place.index))
-        client = open_client(place)
-        counts = tuple(client.data.train.histogram().float().tolist())
-        JoinedState(round=1, histogram=counts, shared=torch.zeros(10, 16)).write(client)
-        sites.append(client)
+        site = open_site(place)
+        counts = tuple(site.data.train.histogram().float().tolist())
+        JoinedState(round=1, histogram=counts, shared=torch.zeros(10, 16)).write(site)
+        sites.append(site)
     return sites
 
 
@@ -95,7 +95,7 @@ def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.M
     runs = [tmp_path / "one", tmp_path / "other"]
     for run, at in zip(runs, (0, 1), strict=True):
         tune_residual(joined_sites(run)[at])
-    one, other = (open_client(places_of(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
+    one, other = (open_site(places_of(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
     assert one.data.train.units != other.data.train.units
     assert len(kept(runs[0])) == 1
     assert kept(runs[0]) == kept(runs[1])

@@ -33,7 +33,7 @@ from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import noise_of
-from dprbft.site.site import open_client
+from dprbft.site.site import open_site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Rows
@@ -111,16 +111,16 @@ def test_a_plan_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refu
 ):
     """Of ten sites two may collude by rule, of the nine that would send one."""
     config = summed_config(federation={"clients": 10})
-    client = replace(open_client(greeted.places[0]), config=config)
-    event = planned_release(client)
+    site = replace(open_site(greeted.places[0]), config=config)
+    event = planned_release(site)
     assert isinstance(event, Gaussian)
     plans = [SumPlan.new(1, tuple(range(n)), n // 5, event.noise_multiplier) for n in (9, 10)]
     path = settings_file(greeted.places[0].folder)
     path.write_text(path.read_text().replace("secure_missing = 0", "secure_missing = 2"))
     with pytest.raises(BadInput, match=r"at least 2 sites may help the server \(t\), .* got 1;"):
-        secure_sum.keys(client, plans[0].to_bytes())
-    assert not sum_file(client.home).exists()
-    assert secure_sum.keys(client, plans[1].to_bytes())
+        secure_sum.keys(site, plans[0].to_bytes())
+    assert not sum_file(site.home).exists()
+    assert secure_sum.keys(site, plans[1].to_bytes())
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole:
 
 @pytest.mark.slow
 def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
-    charges = len(open_client(unanswered.places[0]).account.entries)
+    charges = len(open_site(unanswered.places[0]).account.entries)
     said = {(v, c) for v, site, c in unanswered.asked if site == 0}
     for verb, content in said:
         if verb in (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK):
@@ -146,7 +146,7 @@ def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
             assert first[0] is Code.DONE
             if verb is Verb.ROUND:
                 assert first[1] == masked_file(unanswered.places[0].home, 1).read_bytes()
-    assert len(open_client(unanswered.places[0]).account.entries) == charges
+    assert len(open_site(unanswered.places[0]).account.entries) == charges
 
 
 def test_a_second_unmasking_is_refused_and_noted(unanswered: Direct):
@@ -189,19 +189,19 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
     joined_by(engine, run, CONFIG)
-    client = open_client(engine.places[0])
-    before = secure_sum.SumState.read(client)
+    site = open_site(engine.places[0])
+    before = secure_sum.SumState.read(site)
     assert before is not None
     secrets = [s for secret in secrets_of(before) for s in spelt(secret)]
     assert len(secrets) == 3 * (3 + 4 + 4)
-    content = sum_file(client.home).read_bytes()
+    content = sum_file(site.home).read_bytes()
     assert sum(s in content for s in secrets) >= 3 + 4 + 4
 
     answer = server_files(OpenRun(run, CONFIG, engine)).broadcast(1).to_bytes()
     assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE
-    files = {p: p.read_bytes() for p in client.place.folder.rglob("*") if p.is_file()}
+    files = {p: p.read_bytes() for p in site.place.folder.rglob("*") if p.is_file()}
     assert not [p for p, content in files.items() for s in secrets if s in content]
-    after = secure_sum.SumState.read(client)
+    after = secure_sum.SumState.read(site)
     assert after is not None
     assert (after.plan, after.masked) == (before.plan, before.masked)
     assert after.party._survivors == before.party._survivors == (0, 1, 2, 3)
@@ -231,7 +231,7 @@ def test_a_site_that_was_left_out_erases_its_secrets_as_well(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.SHARE: {2}})
     joined_by(engine, run, CONFIG)
-    state = secure_sum.SumState.read(open_client(engine.places[2]))
+    state = secure_sum.SumState.read(open_site(engine.places[2]))
     assert state is not None
     assert (state.masked, secrets_of(state)) == (b"", [b"", b"", b""])
     other = SumPlan.new(1, (0, 1, 2, 3), 1, state.plan.noise_multiplier)
@@ -252,8 +252,8 @@ def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted
     asked(greeted, Verb.KEYS, 0, plan.to_bytes())
     for content in (before, Parts({}).to_bytes(), Parts({1: b"x", 2: b"y", 3: b"z"}).to_bytes()):
         assert asked(greeted, Verb.ROUND, 0, content) == (Code.REFUSED, b"")
-    client = open_client(greeted.places[0])
-    assert not any(e.charge.phase == "release" for e in client.account.entries)
+    site = open_site(greeted.places[0])
+    assert not any(e.charge.phase == "release" for e in site.account.entries)
 
 
 def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path: Path):
@@ -266,7 +266,7 @@ def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path
     for i in (1, 2):
         parts[i] = bytes([parts[i][0] ^ 1]) + parts[i][1:]
     assert asked(engine, Verb.ROUND, 0, Parts(parts).to_bytes()) == (Code.REFUSED, b"")
-    events = open_client(engine.places[0]).account.entries
+    events = open_site(engine.places[0]).account.entries
     assert not any(e.charge.phase == "release" for e in events)
 
 
@@ -303,8 +303,8 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
     noise, exact = noise_of(plan, 8, 10), np.zeros(126, np.int64)
     for place, shares in zip(engine.places, drawn, strict=True):
-        client = open_client(place)
-        rows = Rows(client.phi(client.data.train.inputs()), client.data.train.y)
+        site = open_site(place)
+        rows = Rows(site.phi(site.data.train.inputs()), site.data.train.y)
         exact += in_steps(moments.numbers(rows, 10), noise.step) + shares
     total = moments.from_numbers(torch.from_numpy(exact * noise.step), 10, noise.scale(4))
     view = RunView(run, CONFIG)
@@ -322,23 +322,23 @@ def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: 
         def weak(sigma: int, size: int) -> np.ndarray:
             return discrete_gaussian(sigma // weaken, size)
 
-        sampler = {"sampler": weak} if request.client == 3 else {}
+        sampler = {"sampler": weak} if request.site == 3 else {}
         summand = original(request, rows, **named, **sampler)
-        added[request.client] = summand.steps
+        added[request.site] = summand.steps
         return summand
 
     monkeypatch.setattr("dprbft.methods.joined.secure_sum.add_to_sum", noted)
     engine = begun(run, CONFIG)
     joined_by(engine, run, CONFIG)
-    client = open_client(engine.places[3])
+    site = open_site(engine.places[3])
     plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
     step = noise_of(plan, 8, 10).step
     sums, _ = read_tensors(sum_folder(server_folder(run), 1) / "sum.safetensors")
     others = torch.from_numpy(sum(added[i] for i in range(3)) * step)
     left = sums["B"].flatten() - others[-90:-10]
-    rows = Rows(client.phi(client.data.train.inputs()), client.data.train.y)
+    rows = Rows(site.phi(site.data.train.inputs()), site.data.train.y)
     left = left - moments.numbers(rows, 10)[-90:-10]
-    (sent,) = (e.charge for e in client.account.entries if e.charge.phase == "release")
+    (sent,) = (e.charge for e in site.account.entries if e.charge.phase == "release")
     assert sent.trust is not None
     assert sent.sensitivity is not None
     return float(left.square().mean()) / (sent.trust.local * sent.sensitivity) ** 2

@@ -16,7 +16,7 @@ from dprbft.methods.joined import student_search
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
-from dprbft.site.site import Client
+from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
@@ -25,21 +25,21 @@ from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import SoftSamples
 from panas.training.sgd import Batches
 
-Open = Callable[..., Client]
+Open = Callable[..., Site]
 
 
 @pytest.fixture
-def client(tiny: Callable[..., RunConfig], site: Open, tmp_path: Path) -> Client:
+def site(tiny: Callable[..., RunConfig], make_site: Open, tmp_path: Path) -> Site:
     config = tiny(federation__method="joined", data__public_limit=40, network__features=8)
-    return site(config, tmp_path / "run")
+    return make_site(config, tmp_path / "run")
 
 
 def alike(x: torch.Tensor) -> torch.Tensor:
     return torch.full((len(x), 10), 0.1)
 
 
-def network(client: Client) -> SavedNetwork:
-    genome, spec, g = Genome.parse("c16k3"), client.spec, torch.Generator()
+def network(site: Site) -> SavedNetwork:
+    genome, spec, g = Genome.parse("c16k3"), site.spec, torch.Generator()
     return SavedNetwork(spec.bottom(genome, g), spec.head(g), genome, spec, {})
 
 
@@ -48,7 +48,7 @@ def pixels(samples: Samples) -> set[bytes]:
 
 
 def test_few_images_teach_and_judge_by_pictures_that_share_none_of_them(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources: list[Samples] = []
     made_of = student_search.made_of
@@ -58,8 +58,8 @@ def test_few_images_teach_and_judge_by_pictures_that_share_none_of_them(
         return made_of(samples, n, **options)
 
     monkeypatch.setattr(student_search, "made_of", noted)
-    inputs = module.learnt_from(client)
-    taught, judged = student_search._lessons(inputs, alike, client)
+    inputs = module.learnt_from(site)
+    taught, judged = student_search._lessons(inputs, alike, site)
     assert (len(taught), len(judged)) == student_search.MADE
     assert [len(s) for s in sources] == [28, 12]
     first, last = map(pixels, sources)
@@ -68,30 +68,30 @@ def test_few_images_teach_and_judge_by_pictures_that_share_none_of_them(
 
 
 def test_many_images_teach_and_judge_as_they_are(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MANY", 40)
-    inputs = module.learnt_from(client)
-    taught, judged = student_search._lessons(inputs, alike, client)
+    inputs = module.learnt_from(site)
+    taught, judged = student_search._lessons(inputs, alike, site)
     assert (len(taught), len(judged)) == (28, 12)
     assert pixels(taught.samples) | pixels(judged.samples) == pixels(inputs)
 
 
 @pytest.mark.parametrize("table", [False, True])
 def test_own_images_are_moved_anew_each_time_and_rows_are_not(
-    client: Client, table: bool, monkeypatch: pytest.MonkeyPatch
+    site: Site, table: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
     own = Samples(images, torch.arange(20) % 10, 10)
     of_table = Facts(
-        class_names=client.facts.class_names,
+        class_names=site.facts.class_names,
         shape=(1, 1, 1),
         dtype="float32",
         columns=(Column(name="a column"),),
     )
-    data = replace(client.data, train=own)
-    facts = of_table if table else client.facts
-    site = replace(client, facts=facts, read_data=lambda: data)
+    data = replace(site.data, train=own)
+    facts = of_table if table else site.facts
+    site = replace(site, facts=facts, read_data=lambda: data)
     given: list[Batches | None] = []
     monkeypatch.setattr(module, "fit", lambda *_, batches, **__: given.append(batches))
     module._from_own_samples(site, network(site), np.random.default_rng(0))

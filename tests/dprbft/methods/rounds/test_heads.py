@@ -101,7 +101,7 @@ def test_rows_without_noise_give_the_head_of_their_moments() -> None:
 def test_ridge_is_the_minimum_of_its_objective() -> None:
     m, before = 0.7, previous()
     quiet = [release_of("moments", 40, seed) for seed in (0, 1)]
-    releases = [Release(r.client, 1, r.kind, m, "", r.arrays) for r in quiet]
+    releases = [Release(r.site, 1, r.kind, m, "", r.arrays) for r in quiet]
     u = torch.cat([clip_rows(rows(40, s)[0].double()) for s in (0, 1)])
     y = torch.cat([rows(40, s)[1] for s in (0, 1)])
     ridge = 2 * math.sqrt(2) * m * math.sqrt(D * 2)

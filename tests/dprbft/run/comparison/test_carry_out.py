@@ -51,7 +51,7 @@ def test_a_run_that_fails_leaves_the_others_their_figures(
     def diverge(*args: object) -> None:
         raise BadInput("expected finite weights, got NaN; lower the learning rate")
 
-    monkeypatch.setattr(fedavg, "client_round", diverge)
+    monkeypatch.setattr(fedavg, "site_round", diverge)
     results = carried_out(tmp_path, SMALL, "fedavg", "local")
     found = table(results)
     assert list(found["methods"]) == ["local"]

@@ -48,7 +48,7 @@ def let_go(
     event: ReleaseEvent | None = None,
 ) -> Released:
     return release(
-        ReleaseRequest(kind=kind, event=event or EVENTS[kind], client=0, round=1, classes=3),
+        ReleaseRequest(kind=kind, event=event or EVENTS[kind], site=0, round=1, classes=3),
         read,
         ledger=ledger,
         noise=NoNoise(),
@@ -58,7 +58,7 @@ def let_go(
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(ledger: Ledger, kind: str):
     out = release(
-        ReleaseRequest(kind=kind, event=Gaussian(2.5), client=0, round=0, classes=3),
+        ReleaseRequest(kind=kind, event=Gaussian(2.5), site=0, round=0, classes=3),
         lambda: (torch.zeros(1, 2), torch.tensor([1])),
         ledger=ledger,
         noise=Ones(),

@@ -176,7 +176,7 @@ def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
 def test_labels_that_are_no_classes_are_refused(label: int) -> None:
     z, y = rows(5, 4, 3, seed=0)
     y[4] = label
-    with pytest.raises(BadInput, match="labels of client 0") as e:
+    with pytest.raises(BadInput, match="labels of site 0") as e:
         checked_rows(Rows(z, y), 3, 0)
     assert str(label) not in str(e.value).split("got")[1]  # no cell of the data in a message
 

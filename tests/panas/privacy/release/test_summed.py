@@ -44,7 +44,7 @@ def rows() -> Rows:
 
 
 def request(noise: SumNoise = NOISE) -> ReleaseRequest:
-    return ReleaseRequest(kind="moments", event=noise.event, client=0, round=1, classes=CLASSES)
+    return ReleaseRequest(kind="moments", event=noise.event, site=0, round=1, classes=CLASSES)
 
 
 @pytest.fixture

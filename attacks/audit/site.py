@@ -1,4 +1,4 @@
-"""Audit one client: attack its last release and its network, and score that against the truth.
+"""Audit one site: attack its last release and its network, and score that against the truth.
 
 Privacy: with `attacks.audit.evidence` the only module that holds a run's private samples, of which
 at most `audit.samples` are scored. Public rows hold no private row: attacks have class means at
@@ -17,7 +17,7 @@ from torch import nn
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
-from attacks.audit.records import ClientAudit, DrawnAudit
+from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.noise import ReleaseClaim, noise_of
 from attacks.epsilon.release import ReleaseAudit, audit_release
@@ -56,12 +56,12 @@ FALSE_ALARMS = 0.01
 """How often the bounds on epsilon of a sound run's releases may refute a claim, all together."""
 
 
-def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
-    """The audit of one client, and its pictures; see `attacks.audit.run.audit_run`."""
+def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
+    """The audit of one site, and its pictures; see `attacks.audit.run.audit_run`."""
     view = RunView(run, load_config(run))
     ledger = check_book(view.places[id])
     spent = ledger.account().of_run(view.places[id].run).spent() if ledger.is_open else None
-    job = _Job(view, view.client(id), spent, on_progress)
+    job = _Job(view, view.site(id), spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return DrawnAudit(replace(audit, network=network), pictures | curves)
@@ -70,13 +70,13 @@ def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -
 @dataclass(frozen=True)
 class _Job:
     view: RunView
-    client: SiteData
+    site: SiteData
     spent: float | None  # epsilon that the ledger claims for the run; None without an account
     on_progress: OnProgress
 
     @property
     def name(self) -> str:
-        return self.view.places[self.client.id].name
+        return self.view.places[self.site.id].name
 
     @property
     def config(self) -> RunConfig:
@@ -92,16 +92,16 @@ class _Job:
         return self.spec.head(torch_generator(stream(self.config.seed, "head")))
 
 
-def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
+def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
     public = job.view.public
-    about = ClientAudit(
-        id=job.client.id,
+    about = SiteAudit(
+        id=job.site.id,
         name=job.name,
         epsilon=job.spent,
         verdict="nothing left",
         evidence="it released nothing: there is nothing to attack",
     )
-    received = load_release(job.view, job.client)
+    received = load_release(job.view, job.site)
     if received is None:
         return _of_masked(job, about), {}
     release, promised = received.release, promise(job.view.run, received.release)
@@ -131,13 +131,13 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
 
 
-def _of_masked(job: _Job, about: ClientAudit) -> ClientAudit:
+def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
     """The audit of a site of which no release arrived: it sent nothing, or a masked vector."""
     if not job.config.privacy.secure_sum:
         return about
     from attacks.audit.masked import masked_evidence  # needs libraries that others do not
 
-    found = masked_evidence(job.view, job.client.id)
+    found = masked_evidence(job.view, job.site.id)
     if found is None:
         return about
     verdict, evidence = with_claim("masked", found.told, None, job.spent, found.fault)
@@ -155,7 +155,7 @@ def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:
     scale, histogram = histogram_scale(job.view.run, release), release.histogram
     if promised.fault or histogram is None or scale is None:
         return promised.fault
-    train = job.client.train
+    train = job.site.train
     exact = unit_counts(train.y, train.groups, train.classes)
     part = noise_of("label histogram", histogram.counts, exact, scale)
     if not part.wrong:
@@ -165,11 +165,11 @@ def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:
 
 
 def _attack(
-    job: _Job, received: Received, about: ClientAudit
-) -> tuple[ClientAudit, Callable[[str], bytes]]:
+    job: _Job, received: Received, about: SiteAudit
+) -> tuple[SiteAudit, Callable[[str], bytes]]:
     """What attacks and controls came to, and what draws them under a title."""
-    config, samples = job.config, job.client.train
-    rng = stream(config.seed, "audit", job.client.id)
+    config, samples = job.config, job.site.train
+    rng = stream(config.seed, "audit", job.site.id)
     order = rng.permutation(len(samples))
     spared = min(LEAKED, len(samples) // 10)
     leaked, rest = order[:spared], order[spared:]
@@ -193,8 +193,8 @@ def _attack(
     suite = SuiteConfig(
         epochs=config.audit.decoder_epochs,
         weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
-        held_out=job.client.test,
-        others=concat([replace(others, part=None), replace(job.client.test, part=None)]),
+        held_out=job.site.test,
+        others=concat([replace(others, part=None), replace(job.site.test, part=None)]),
     )
     found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
@@ -247,7 +247,7 @@ def _weaker(
 
 def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudit | None:
     """The audit of what was charged for a release; None where that promises nothing."""
-    release, samples = received.release, job.client.train
+    release, samples = received.release, job.site.train
     if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
     job.on_progress(f"{job.name}: noise and claim of the release")
@@ -263,11 +263,11 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
 
 
 def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dict[str, bytes]]:
-    """The audit of the network that a client keeps, and its curves; None where it has none."""
-    client, public = job.client, job.view.public
-    path = model_file(job.view.places[client.id].home)
+    """The audit of the network that a site keeps, and its curves; None where it has none."""
+    site, public = job.site, job.view.public
+    path = model_file(job.view.places[site.id].home)
     # With one class every answer is right, for whomever.
-    few = min(len(client.train), len(client.test), job.view.facts.classes) < 2
+    few = min(len(site.train), len(site.test), job.view.facts.classes) < 2
     if few or not path.is_file():
         return None, {}
     job.on_progress(f"{job.name}: membership")
@@ -284,9 +284,9 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     claim = STAYS if job.config.stays else claim
     found = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
-        client.train,
-        client.test,
-        rng=stream(job.config.seed, "audit", "network", client.id),
+        site.train,
+        site.test,
+        rng=stream(job.config.seed, "audit", "network", site.id),
         claim=replace(claim, networks=len(job.view.places)),
         shadows=config,
     )
