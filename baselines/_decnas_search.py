@@ -82,13 +82,13 @@ def partition(sites: Sequence[SiteFacts], groups: int, most: float = BALANCE) ->
     count = max(1, min(groups, len(sites)))
     samples = np.array([max(1, site.samples) for site in sites], dtype=np.int64)
     labels = np.stack([n * frequencies(s.histogram) for n, s in zip(samples, sites, strict=True)])
-    found = []
+    results = []
     for aim in AIMS:
         placed = _greedy(samples, labels, count, 1 + aim * (most - 1))
         if len(sites) <= MOST_BETTERED:
             _better(samples, labels, placed, count, most)
-        found.append((_score(samples, labels, placed, count, most), placed))
-    placed = min(found, key=lambda pair: pair[0])[1]
+        results.append((_score(samples, labels, placed, count, most), placed))
+    placed = min(results, key=lambda pair: pair[0])[1]
     return [[int(i) for i in np.flatnonzero(placed == j)] for j in range(count)]
 
 

@@ -233,8 +233,8 @@ def batch_gradient(
             batch_size=sum(part.expected for part in parts),
         )
         PrivateGradient(model, loss).step(x, y, mechanism, noise, batch.groups)
-        found = [p.grad for p in named.values()]
-        return {n: g.cpu() for n, g in zip(named, found, strict=True) if g is not None}
+        results = [p.grad for p in named.values()]
+        return {n: g.cpu() for n, g in zip(named, results, strict=True) if g is not None}
     zero = {n: torch.zeros_like(p).cpu() for n, p in named.items()}
     if not len(batch):
         return zero
@@ -252,19 +252,19 @@ def gradients_of(
     """What a round sends, by name of the parameter."""
     o, wanted = options_of(site.config, Options), asked(site.config, order.round)
     noise = _noise(site, order.round, [part.plan for part in parts.values()])
-    found = dict[str, Tensor]()
+    values = dict[str, Tensor]()
     if wanted == "E":
         return batch_gradient(network, [*parts.values()], noise, clip=o.clip)
     if "W" in wanted:
         _only(network, alphas=False)
-        found |= batch_gradient(network, [parts["train"]], noise, clip=o.clip)
+        values |= batch_gradient(network, [parts["train"]], noise, clip=o.clip)
     if "A" in wanted:
         _only(network, alphas=True)
-        found |= batch_gradient(network, [parts["search"]], noise, clip=o.architecture_clip)
+        values |= batch_gradient(network, [parts["search"]], noise, clip=o.architecture_clip)
         if o.order == "second":
             for name, extra in _difference(site, network, order, parts, noise).items():
-                found[name] -= extra
-    return found
+                values[name] -= extra
+    return values
 
 
 def _difference(
@@ -295,8 +295,8 @@ def _difference(
         return scale * (plus - minus)
 
     pair = Pair(sides[0], sides[1])
-    found = batch_gradient(pair, [parts["train"]], noise, clip=o.architecture_clip, loss=loss)
-    return {name.removeprefix("plus."): g for name, g in found.items()}
+    values = batch_gradient(pair, [parts["train"]], noise, clip=o.architecture_clip, loss=loss)
+    return {name.removeprefix("plus."): g for name, g in values.items()}
 
 
 def _only(network: nn.Module, *, alphas: bool) -> None:

@@ -584,7 +584,7 @@ def charge_round(site: Site, state: SiteState, trial: Trial, round: int) -> list
     o = options_of(site.config, Options)
     name, clip = ("dp-sgd", o.clip) if site.budget.private else ("sgd", None)
     plans = [weights] * (2 if searches and o.lookahead else 1) + [alphas] * searches
-    found = [
+    receipts = [
         charged(
             site,
             Mechanism(name, clip, subset=s.subset),
@@ -596,8 +596,8 @@ def charge_round(site: Site, state: SiteState, trial: Trial, round: int) -> list
     if measures:
         event = alphas.plan.release_event if alphas.plan else None
         mechanism = Mechanism("reward", o.reward_clip, phase="release", subset="search")
-        found.append(charged(site, mechanism, event, round))
-    return found
+        receipts.append(charged(site, mechanism, event, round))
+    return receipts
 
 
 def after_charges(site: Site, state: SiteState, trial: Trial) -> SiteState:

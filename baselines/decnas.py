@@ -121,18 +121,18 @@ class Schedule:
 
     def loads(self, candidates: int, groups: int) -> list[Load]:
         """Of each round, where an iteration has so many candidates and sites so many groups."""
-        found = [Load(1, 0)] * self.start
+        result = [Load(1, 0)] * self.start
         if self.start and self.turns:
-            found[-1] = Load(1, 1)  # the accuracy before anything is pruned
+            result[-1] = Load(1, 1)  # the accuracy before anything is pruned
         for turns in self.turns:
             alive = candidates
             for turn in range(1, turns + 1):
                 gone = dropped(candidates, alive, self.drop)
                 jobs = math.ceil(alive / groups)
-                found.append(Load(jobs, jobs if gone or turn == turns else 0))
-                found += [Load(0, 0)] * (gone > 0)
+                result.append(Load(jobs, jobs if gone or turn == turns else 0))
+                result += [Load(0, 0)] * (gone > 0)
                 alive -= gone
-        return found + [Load(1, 0)] * (self.rounds - len(found))
+        return result + [Load(1, 0)] * (self.rounds - len(result))
 
 
 def planned(
@@ -167,11 +167,11 @@ def dropped(candidates: int, alive: int, drop: float) -> int:
 
 def rounds_of_iteration(candidates: int, turns: int, drop: float) -> int:
     """Rounds of the run that an iteration takes."""
-    alive, found = candidates, 0
+    alive, result = candidates, 0
     for _ in range(turns):
         gone = dropped(candidates, alive, drop)
-        found, alive = found + 1 + (gone > 0), alive - gone
-    return found
+        result, alive = result + 1 + (gone > 0), alive - gone
+    return result
 
 
 Weights = Mapping[str, Tensor]
@@ -227,16 +227,16 @@ class Heard:
 
     def accuracy(self, id: str, before: float | None) -> float | None:
         """A network's accuracy over its group; as it was, where nobody tested it."""
-        found = fused_accuracy(self.counts.get(id, ()))
-        return before if found is None else found
+        result = fused_accuracy(self.counts.get(id, ()))
+        return before if result is None else result
 
 
 def heard(like: Mapping[str, Weights], updates: Iterable[Update], classes: int) -> Heard:
     """All updates of a round."""
-    found = Heard(like)
+    result = Heard(like)
     for update in updates:
-        found.add(update, classes)
-    return found
+        result.add(update, classes)
+    return result
 
 
 Stand = tuple[Progress, Mapping[str, Weights]]
@@ -286,25 +286,25 @@ def begun(p: Progress, weights: Weights, s: SearchSettings) -> Stand:
     if t > len(s.schedule.turns) or p.resource <= s.target * full:
         return over
     budget = max(s.target * full, p.resource - s.reduction * s.decay ** (t - 1) * full)
-    found = pruned(with_weights(s.whole, p.widths, weights), budget, s)
-    if not found:
+    result = pruned(with_weights(s.whole, p.widths, weights), budget, s)
+    if not result:
         return over
     listed = tuple(
         Candidate(id=f"{t}-{at}", widths=widths_of(model), resource=s.resource(model))
-        for at, model in found
+        for at, model in result
     )
     p = replace(
         p,
         phase="search",
-        step=_step(len(found), len(found), s),
+        step=_step(len(result), len(result), s),
         iteration=t,
         turn=1,
         turns=s.schedule.turns[t - 1],
-        began=len(found),
+        began=len(result),
         candidates=listed,
-        groups=grouped(p.sites, min(s.groups, len(found)), s),
+        groups=grouped(p.sites, min(s.groups, len(result)), s),
     )
-    models = {c.id: weights_of(model) for c, (_, model) in zip(listed, found, strict=True)}
+    models = {c.id: weights_of(model) for c, (_, model) in zip(listed, result, strict=True)}
     return p, {**same, **models}
 
 
@@ -336,10 +336,10 @@ def assigned(
     if p.phase != "search":
         return [(sites, list(p.asked))]
     order = rng.permutation(len(p.groups))
-    found: list[tuple[Sequence[int], list[Candidate]]] = [(group, []) for group in p.groups]
+    result: list[tuple[Sequence[int], list[Candidate]]] = [(group, []) for group in p.groups]
     for i, candidate in enumerate(p.candidates):
-        found[int(order[i % len(order)])][1].append(candidate)
-    return found
+        result[int(order[i % len(order)])][1].append(candidate)
+    return result
 
 
 def reports(p: Progress, s: SearchSettings) -> bool:
@@ -521,12 +521,12 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
         stay = [c.id for c in p.candidates]
         return dict.fromkeys(sites, Bundle({}, {**about, "send": stay}))
     rng = stream(side.config.seed, "method", "decnas", "groups", round)
-    found = dict[int, Bundle]()
+    bundles = dict[int, Bundle]()
     for group, jobs in assigned(p, sites, rng):
         arrays = {k: a for c in jobs for k, a in named(c.id, memory.part(c.id)).items()}
         listed = [{"id": c.id, "widths": list(c.widths)} for c in jobs]
-        found |= dict.fromkeys(group, Bundle(arrays, {**about, "jobs": listed}))
-    return {site: found[site] for site in sites}
+        bundles |= dict.fromkeys(group, Bundle(arrays, {**about, "jobs": listed}))
+    return {site: bundles[site] for site in sites}
 
 
 def server_round(

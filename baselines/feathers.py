@@ -252,13 +252,13 @@ def server_start(side: Side) -> Bundle:
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
     """Step 1: the same for all; at the end also the trace of the hyperparameters."""
     state, o = ServerState.from_json(memory.record), options_of(side.config, Options)
-    told: dict[str, Any] = {"architecture": state.architecture}
+    record: dict[str, Any] = {"architecture": state.architecture}
     if round > side.config.federation.rounds:
-        told["trace"] = [_row(o, *row) for row in state.trace]
+        record["trace"] = [_row(o, *row) for row in state.trace]
     else:
         setting = o.settings(state.stage)[state.course.setting]
-        told |= {"stage": state.stage, "phase": state.course.phase, "setting": setting}
-    return dict.fromkeys(sites, Bundle(memory.arrays, told))
+        record |= {"stage": state.stage, "phase": state.course.phase, "setting": setting}
+    return dict.fromkeys(sites, Bundle(memory.arrays, record))
 
 
 def server_round(
@@ -273,8 +273,8 @@ def server_round(
             changes.append((number_in(update.bundle.record, "reward"), weight))
         else:
             mean.add(update.bundle.arrays, weight)
-    arrays, found = mean.result() or memory.arrays, reward(changes) if changes else None
-    row = (state.round + 1, state.stage, state.course.phase, state.course.setting, found)
+    arrays, result = mean.result() or memory.arrays, reward(changes) if changes else None
+    row = (state.round + 1, state.stage, state.course.phase, state.course.setting, result)
     state = replace(state, round=state.round + 1, trace=(*state.trace, row))
     last, rounds = search_rounds(side.config), side.config.federation.rounds
     if state.round == last:
@@ -286,7 +286,7 @@ def server_round(
         arrays = weights_of(network_of(side.config, side.facts, architecture))
     else:
         left = (last if state.stage == "search" else rounds) - state.round
-        course = after(state.course, found, left, o.phase_rounds, rng)
+        course = after(state.course, result, left, o.phase_rounds, rng)
         state = replace(state, course=course)
     return Bundle(arrays, state.to_json())
 

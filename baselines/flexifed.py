@@ -165,11 +165,11 @@ def size(site: Site, memory: Bundle) -> Size:
 
 def server_start(side: Side) -> Bundle:
     """Every averaged layer as networks start: a network of each depth, however many sites."""
-    found, spec = dict[str, Tensor](), spec_of(side.config, side.facts)
+    result, spec = dict[str, Tensor](), spec_of(side.config, side.facts)
     for depth, groups in _groups(side).items():
         first = weights_of(_network(side.config, spec, depth))
-        found |= {_key(group, name): first[name] for name, group in groups.items()}
-    return Bundle(found)
+        result |= {_key(group, name): first[name] for name, group in groups.items()}
+    return Bundle(result)
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
@@ -217,19 +217,19 @@ def sharing(
 ) -> dict[int, dict[str, tuple[int, ...]]]:
     """For each network, by its depth, over which depths each of its layers is averaged; layers
     that stay with their site are left out."""
-    found = dict[int, dict[str, tuple[int, ...]]]()
+    results = dict[int, dict[str, tuple[int, ...]]]()
     base = min(alike(a, b) for a in networks.values() for b in networks.values())
     for depth, layers in networks.items():
         reach = {other: alike(layers, networks[other]) for other in networks}
-        found[depth] = {}
+        results[depth] = {}
         for place, name in enumerate(layers):
             if strategy == "max":
-                found[depth][name] = tuple(o for o, shared in reach.items() if place < shared)
+                results[depth][name] = tuple(o for o, shared in reach.items() if place < shared)
             elif place < base:
-                found[depth][name] = tuple(networks)
+                results[depth][name] = tuple(networks)
             elif strategy == "clustered":
-                found[depth][name] = (depth,)
-    return found
+                results[depth][name] = (depth,)
+    return results
 
 
 def _networks(side: Side) -> dict[int, dict[str, Tensor]]:

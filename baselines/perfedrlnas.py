@@ -109,13 +109,13 @@ class OverlapMean:
 
     def result(self) -> dict[str, Tensor]:
         """The means; entries that no network held are as they were."""
-        found = dict[str, Tensor]()
+        values = dict[str, Tensor]()
         for name, old in self._whole.items():
             weight = self._weights[name]
             mean = self._sums[name] / weight.clamp(min=torch.finfo(torch.float64).tiny)
             new = torch.where(weight > 0, mean, old.double())
-            found[name] = (new if old.is_floating_point() else new.round()).to(old.dtype)
-        return found
+            values[name] = (new if old.is_floating_point() else new.round()).to(old.dtype)
+        return values
 
 
 ADAMW = {"optimiser": "adam", "learning_rate": 5e-4, "weight_decay": 0.05}
@@ -235,12 +235,12 @@ def server_start(side: Side) -> Bundle:
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
     """Step 1: a drawn sub-network for each; after the last round, the likeliest."""
     whole, spec = memory.part("network"), spec_of(side.config, side.facts)
-    found = dict[int, Bundle]()
+    bundles = dict[int, Bundle]()
     for site in sites:
         choice = choice_of(side.config, memory, site, round)
         weights = cut(whole, _like(side.config, spec, choice))
-        found[site] = Bundle(weights, {"choice": list(choice)})
-    return found
+        bundles[site] = Bundle(weights, {"choice": list(choice)})
+    return bundles
 
 
 def server_round(

@@ -67,7 +67,7 @@ def wide_functions(modules: Mapping[str, Module], above: int = MANY_PARAMETERS) 
 
 def family_checks(modules: Mapping[str, Module]) -> list[str]:
     """Conditions on the family of a method, outside of the module that lists the families."""
-    found = {
+    results = {
         f"{module.path}:{condition.lineno}"
         for module in modules.values()
         if not module.path.endswith("config/families.py")
@@ -75,7 +75,7 @@ def family_checks(modules: Mapping[str, Module]) -> list[str]:
         for condition in _conditions(node)
         if any(_names_family(part) for part in ast.walk(condition))
     }
-    return sorted(found)
+    return sorted(results)
 
 
 def _conditions(node: ast.AST) -> Iterator[ast.expr]:

@@ -155,16 +155,16 @@ def groups() -> dict[str, list[Path]]:
 def main(names: list[str]) -> int:
     """Print what breaks a limit; the exit code."""
     given = {name: [Path(name)] for name in names} or groups()
-    found = []
+    results = []
     for group, paths in given.items():
         sentences = sentences_of(paths)
         broken = problems(group, sentences)
         mean = fmean(s.words for s in sentences) if sentences else 0.0
         long = sum(s.words > LONGEST for s in sentences)
         print(f"{group}: {len(sentences)} sentences, mean {mean:.1f}, {long} too long")
-        found += broken
-    print(*found, sep="\n")
-    return bool(found)
+        results += broken
+    print(*results, sep="\n")
+    return bool(results)
 
 
 if __name__ == "__main__":

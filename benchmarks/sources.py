@@ -137,13 +137,13 @@ class Module:
 
 def read_modules(root: Path, packages: Iterable[str] = FLOORS) -> dict[str, Module]:
     """All modules of the packages under `root` by their dotted name."""
-    found = {}
+    results = {}
     for path in sorted(p for package in packages for p in (root / package).rglob("*.py")):
         relative = path.relative_to(root)
         parts = relative.with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = Module(name, relative.as_posix(), path.read_text())
-    return found
+        results[name] = Module(name, relative.as_posix(), path.read_text())
+    return results
 
 
 def imports(module: Module, modules: Mapping[str, Module]) -> Iterator[Import]:
@@ -165,11 +165,11 @@ def imports(module: Module, modules: Mapping[str, Module]) -> Iterator[Import]:
 def arrows(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
     """Importer and target of every import but those of a package's face from its own package."""
     return {
-        (found.importer, found.target)
+        (result.importer, result.target)
         for module in modules.values()
-        for found in imports(module, modules)
-        if found.importer != found.target
-        and not (module.is_face and found.target.startswith(f"{module.name}."))
+        for result in imports(module, modules)
+        if result.importer != result.target
+        and not (module.is_face and result.target.startswith(f"{module.name}."))
     }
 
 
@@ -196,20 +196,20 @@ def circles(pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
     for a, b in pairs:
         after.setdefault(a, set()).add(b)
     reach = {start: _reached(start, after) for start in after}
-    found = {
+    results = {
         tuple(sorted(b for b in reach[a] if a in reach.get(b, ()))) for a in reach if a in reach[a]
     }
-    return [list(circle) for circle in sorted(found)]
+    return [list(circle) for circle in sorted(results)]
 
 
 def reexported(modules: Mapping[str, Module]) -> list[str]:
     """Imports of a name from a module of these that does not define it, by all but faces."""
     return sorted(
-        f"{found.importer} takes {found.name} from {found.target}"
+        f"{result.importer} takes {result.name} from {result.target}"
         for module in modules.values()
         if not module.is_face
-        for found in imports(module, modules)
-        if found.name not in (None, "*") and found.name not in modules[found.target].defined
+        for result in imports(module, modules)
+        if result.name not in (None, "*") and result.name not in modules[result.target].defined
     )
 
 

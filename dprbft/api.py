@@ -63,13 +63,13 @@ def simulate(
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their full names as sections; sections stay as they are."""
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for key, value in settings.items():
         *sections, name = key.split(".")
-        below = found
+        below = record
         for section in sections:
             below = below.setdefault(section, {})
             if not isinstance(below, dict):
                 raise BadInput(f"expected {key} in a section, got {section} as a value; give one")
         below[name] = {**below.get(name, {}), **value} if isinstance(value, Mapping) else value
-    return found
+    return record

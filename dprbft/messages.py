@@ -235,10 +235,10 @@ class Release:
         counts = arrays.pop(HISTOGRAM, None)
         of_counts = str(about.get("histogram_receipt")), _noise_of(about, "histogram_noise")
         noised = None if counts is None else NoisedHistogram(counts, *of_counts)
-        found = Release(site, round, kind_name, m, receipt, arrays, noised)
-        found = replace(found, compression=compression)
-        _check_form(found, content, "release")
-        return found
+        release = Release(site, round, kind_name, m, receipt, arrays, noised)
+        release = replace(release, compression=compression)
+        _check_form(release, content, "release")
+        return release
 
 
 def largest_release(kind: str | None, *, width: int, classes: int) -> int:

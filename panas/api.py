@@ -126,15 +126,15 @@ def search(
     with open_journal(
         folder / "log.jsonl" if folder else None, task.header(), keep=False
     ) as journal:
-        found = task.run(
+        result = task.run(
             Execution(
                 workers=workers, journal=journal, on_progress=progress, on_candidate=on_candidate
             )
         )
         if folder:
-            _draw(folder, found, size)
-            found.save(folder)
-    return found
+            _draw(folder, result, size)
+            result.save(folder)
+    return result
 
 
 @checked

@@ -104,9 +104,9 @@ def demo() -> None:
 
 def one_of(site: Path | None, hub: Path | None) -> Path:
     """The one folder that was given; BadInput for none, or both."""
-    found = [folder for folder in (site, hub) if folder is not None]
-    if len(found) != 1:
+    folders = [folder for folder in (site, hub) if folder is not None]
+    if len(folders) != 1:
         raise BadInput("expected either --site DIR or --hub DIR, got none or both; give one")
-    if not found[0].is_dir():
-        raise BadInput(f"expected a folder, got {found[0]}, which is none; check the path")
-    return found[0]
+    if not folders[0].is_dir():
+        raise BadInput(f"expected a folder, got {folders[0]}, which is none; check the path")
+    return folders[0]

@@ -28,19 +28,19 @@ def declared_by(public_data: str | None, facts: Path | None) -> DeclaredBy:
 
 def ranges_of(given: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
     """Lowest and highest value of columns, from texts COLUMN=LOW:HIGH; None for none."""
-    found = {}
+    results = {}
     for text in given or ():
         name, _, numbers = text.rpartition("=")
         low, _, high = numbers.partition(":")
         try:
-            found[name] = float(low), float(high)
+            results[name] = float(low), float(high)
         except ValueError as e:
             raise BadInput(
                 f"expected --range COLUMN=LOW:HIGH, got {text!r}; say for example --range age=0:120"
             ) from e
         if not name:
             raise BadInput(f"expected the name of a column in --range, got {text!r}; name it")
-    return found or None
+    return results or None
 
 
 def split_data(

@@ -46,9 +46,9 @@ FACES = ("panas/api.py:", "dprbft/api.py:", "panas_cli/")
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, Module]:
-    found = read_modules(ROOT)
-    assert len(found) > 100
-    return found
+    result = read_modules(ROOT)
+    assert len(result) > 100
+    return result
 
 
 def libraries(module: Module) -> Iterator[str]:
@@ -88,12 +88,12 @@ def reached(modules: dict[str, Module], wing: str) -> set[str]:
     after: dict[str, set[str]] = {}
     for importer, target in arrows(modules):
         after.setdefault(importer, set()).add(target)
-    found, waiting = set[str](), [name for name in modules if name.startswith(f"dprbft.{wing}.")]
+    result, waiting = set[str](), [name for name in modules if name.startswith(f"dprbft.{wing}.")]
     while waiting:
-        for target in after.get(waiting.pop(), set()) - found:
-            found.add(target)
+        for target in after.get(waiting.pop(), set()) - result:
+            result.add(target)
             waiting.append(target)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(("wing", "other"), [("site", "server"), ("server", "site")])
@@ -122,8 +122,8 @@ def test_few_conditions_ask_for_the_family_of_a_method(modules: dict[str, Module
 
 @pytest.mark.slow
 def test_no_function_is_long_or_takes_much(modules: dict[str, Module]):
-    found = [*long_functions(modules), *wide_functions(modules)]
-    assert [name for name in found if not name.startswith(FACES)] == []
+    results = [*long_functions(modules), *wide_functions(modules)]
+    assert [name for name in results if not name.startswith(FACES)] == []
 
 
 PLANTED = [
@@ -156,8 +156,8 @@ def test_a_reexported_name_is_caught(modules: dict[str, Module]):
 def test_a_circle_is_caught(modules: dict[str, Module]):
     path = "panas/privacy/noise.py"
     circular = Module("panas.privacy.noise", path, "from panas.privacy.plan import Plan")
-    found = circles(arrows(modules | {circular.name: circular}))
-    assert any({"panas.privacy.noise", "panas.privacy.plan"} <= {*circle} for circle in found)
+    texts = circles(arrows(modules | {circular.name: circular}))
+    assert any({"panas.privacy.noise", "panas.privacy.plan"} <= {*circle} for circle in texts)
 
 
 @pytest.mark.parametrize(

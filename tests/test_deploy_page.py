@@ -28,10 +28,10 @@ def test_there_are_ten_commands_before_the_first_run_is_shown():
 def test_every_command_of_the_page_has_these_options(words: list[str]):
     command = typer.main.get_command(app)
     _, name, *rest = words
-    found = command.commands[name]  # type: ignore[attr-defined]
+    result = command.commands[name]  # type: ignore[attr-defined]
     if name in ("deploy", "site"):
-        found, rest = found.commands[rest[0]], rest[1:]
-    found.make_context(name, list(rest))
+        result, rest = result.commands[rest[0]], rest[1:]
+    result.make_context(name, list(rest))
 
 
 def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int | str | None:

@@ -54,14 +54,14 @@ Trainer.run = lambda trainer, epochs: train(trainer, min(epochs, 2))
 
 def snippets(language: str) -> list[Any]:
     """Each block of code of a language, with its page and line as its id."""
-    found = []
+    results = []
     for page in PAGES:
         text = (ROOT / page).read_text()
         for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
             line = text[: block.start()].count("\n") + 1
             if block.group(1) == language:
-                found.append(pytest.param(block.group(2), id=f"{page}:{line}"))
-    return found
+                results.append(pytest.param(block.group(2), id=f"{page}:{line}"))
+    return results
 
 
 @pytest.mark.slow
@@ -117,8 +117,8 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
         monkeypatch.setattr(sys, "argv", shlex.split(f"{line}{small}"))
         with pytest.raises(SystemExit) as stop:
             main()
-        told = capsys.readouterr().err[-2000:]
-        assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, told)
+        text = capsys.readouterr().err[-2000:]
+        assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, text)
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
@@ -196,12 +196,12 @@ def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
     with commands_of_scripts(sbatch.with_name("panas")):
         call()
         run = tmp_path / "me" / "federation"
-        found = {p: p.read_bytes() for p in run.glob("sites/*/runs/*/*/best.json")}
-        assert len(found) == 4
+        results = {p: p.read_bytes() for p in run.glob("sites/*/runs/*/*/best.json")}
+        assert len(results) == 4
         assert read_json(run / "summary.json")["rounds"] == 1
         # One task is enough to see that those that are through end well and change nothing.
         (tmp_path / "site.sbatch").write_text(tasks.replace("--array=0-1", "--array=0-0"))
         call()
-    assert {p: p.read_bytes() for p in found} == found
+    assert {p: p.read_bytes() for p in results} == results
     codes = [p.read_text() for p in sorted((tmp_path / "jobs").iterdir())]
     assert codes == ["0 0", "0", "0", "0"]

@@ -12,5 +12,5 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.py"
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_a_notebook_holds_the_cells_of_its_script(script: Path):
     expected = jupytext.read(script).cells
-    found = jupytext.read(script.with_suffix(".ipynb")).cells
-    assert [(c.cell_type, c.source) for c in found] == [(c.cell_type, c.source) for c in expected]
+    result = jupytext.read(script.with_suffix(".ipynb")).cells
+    assert [(c.cell_type, c.source) for c in result] == [(c.cell_type, c.source) for c in expected]

@@ -52,8 +52,8 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
     if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
     entries = {e.id: e for e in Ledger(path).account().entries}
-    found = _charged(entries.get(release.receipt), release)
-    return replace(found, fault=found.fault or _histogram_fault(entries, release))
+    noise = _charged(entries.get(release.receipt), release)
+    return replace(noise, fault=noise.fault or _histogram_fault(entries, release))
 
 
 def _charged(entry: Entry | None, release: Release) -> ClaimedNoise:
@@ -139,9 +139,9 @@ def load_release(view: RunView, site: SiteData) -> Received | None:
         raise BadInput(
             f"expected the release of {name}, got one of another site; train the run again"
         )
-    found = _by_network(view, release) if shared is None else Received(release, shared, None)
+    result = _by_network(view, release) if shared is None else Received(release, shared, None)
     _check_labels(view, site, release, width)
-    return found
+    return result
 
 
 def _read(path: Path, record: RoundRecord, id: int, *, width: int, classes: int) -> Release:

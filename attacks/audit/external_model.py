@@ -149,8 +149,8 @@ def _membership(
             workers=config.workers,
         )
     others = target.apart if shadows else target.others
-    found = audit_network(target.query, members, others, rng=rng, claim=claim, shadows=shadows)
-    return _doubted(found, members)
+    audit = audit_network(target.query, members, others, rng=rng, claim=claim, shadows=shadows)
+    return _doubted(audit, members)
 
 
 def _check_free(out: Path) -> None:
@@ -205,15 +205,15 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
         **controls.by_others(public, chosen, others if len(others) else None),
     }
     guesses = blind["others' regression"]
-    for name, found in list(images.items()):
-        images[f"{name} ({ALL_OTHERS})"] = informed(found, chosen, guesses)
+    for name, result in list(images.items()):
+        images[f"{name} ({ALL_OTHERS})"] = informed(result, chosen, guesses)
     attacks, beside = (
         tuple(score(k, truth, x, mean, rng=rng, among=among) for k, x in named.items())
         for named in (images, blind)
     )
     verdict, evidence = judge(attacks, beside, rng=rng, groups=chosen.groups)
-    told = OutputsAudit(
+    audit = OutputsAudit(
         samples=len(chosen), attacks=attacks, controls=beside, verdict=verdict, evidence=evidence
     )
     shown = images | {name: x for name, x in blind.items() if name in SHOWN}
-    return told, draw_images(truth, chosen.y, shown, f"from its answers: {verdict}")
+    return audit, draw_images(truth, chosen.y, shown, f"from its answers: {verdict}")

@@ -109,8 +109,8 @@ def _noise_of_sum(run: Path) -> PartNoise:
         rows = Rows(rows_of(map_, train), train.y, train.groups)
         exact.append(kind.numbers(rows, classes))
     tensors, _ = read_tensors(files.folder / "sum.safetensors")
-    found = Moments(tensors["A"], tensors["B"], 0.0, tensors["counts"])
-    numbers, total = kind.to_numbers(found), torch.stack(exact).sum(0)
+    moments = Moments(tensors["A"], tensors["B"], 0.0, tensors["counts"])
+    numbers, total = kind.to_numbers(moments), torch.stack(exact).sum(0)
     sizes = [len(total) - classes * (map_.width + 1), classes * map_.width, classes]
     parts_of = zip(("A", "B", "counts"), numbers.split(sizes), total.split(sizes), strict=True)
     pairs = {"sum": (numbers, total)} | {name: (of, bare) for name, of, bare in parts_of}

@@ -191,13 +191,13 @@ def judge_scores(
             verdict = "leaks"
         elif all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
-    told = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
+    text = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
     if bar is not None and bar.tells:
-        told += f"; values and labels alone tell the two, by an area of {bar.curve.auc:.3f}"
+        text += f"; values and labels alone tell the two, by an area of {bar.curve.auc:.3f}"
     if min(n, m) < MIN_SAMPLES:
-        told = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
+        text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
-    return curves, verdict, f"{told}; {figures}; {_terms(claim, confidence, estimate)}"
+    return curves, verdict, f"{text}; {figures}; {_terms(claim, confidence, estimate)}"
 
 
 def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
@@ -218,29 +218,29 @@ def _fired(
     area = area_bound(scores, members, error=error) > 0.5 + MARGIN
     # One end of the point's interval is wrong with half of what its confidence leaves.
     point = point_of(scores, members, confidence=1 - 2 * error)
-    found = point.interval[0] > max(LOUD, point.fpr_bound)
+    result = point.interval[0] > max(LOUD, point.fpr_bound)
     if bar is not None:
         over = area_bound(scores, members, error=error, beside=bar.scores)
         area = area and over > (MARGIN if bar.tells else 0.0)
-        found = found and point.interval[0] > bar.curve.points[0].interval[1]
+        result = result and point.interval[0] > bar.curve.points[0].interval[1]
     met = {
         "by the area under its curve": area,
-        "by its true positives at 1 % false ones": found,
+        "by its true positives at 1 % false ones": result,
     }
     return [what for what, fires in met.items() if fires]
 
 
 def _sign(curves: Mapping[str, Roc]) -> str:
     """What scores say that are no leak."""
-    told = {name: c.auc < 0.5 for name, c in curves.items() if _tells(c)}
-    turned = [name for name, below in told.items() if below]
+    settings = {name: c.auc < 0.5 for name, c in curves.items() if _tells(c)}
+    turned = [name for name, below in settings.items() if below]
     if turned:
         return (
             f"others are taken for members ({', '.join(turned)}): check that the two are not "
             "swapped, are alike, and have right labels"
         )
-    if told:
-        return f"some are surely told, but by less than is let pass: {', '.join(told)}"
+    if settings:
+        return f"some are surely told, but by less than is let pass: {', '.join(settings)}"
     return "no attack surely tells members"
 
 

@@ -71,13 +71,13 @@ def draw_curves(curves: Mapping[str, Roc], title: str) -> bytes:
         for (name, curve), colour in zip(
             curves.items(), (BLUE, ORANGE, GREEN, RED) * len(curves), strict=False
         ):
-            seen, found = curve.fpr > 0, curve.points[0].tpr
+            seen, result = curve.fpr > 0, curve.points[0].tpr
             lowest = min(lowest, float(curve.fpr[seen].min(initial=1.0)))
             low, high = curve.auc_interval
             label = f"{name}: area {curve.auc:.2f} [{low:.2f}, {high:.2f}]"
             axes.step(curve.fpr, curve.tpr, where="post", color=colour, label=label)
-            if found:
-                axes.plot([rate], [found], "o", color=colour, ms=5)
+            if result:
+                axes.plot([rate], [result], "o", color=colour, ms=5)
             else:
                 below(axes, [rate], "_nolegend_", colour=colour)
         quoted = [c.points[0].tpr / 2 for c in curves.values() if c.points[0].tpr]

@@ -117,10 +117,10 @@ def audit_run(
     sites = _sites(run)
     with exclusive(audit_file(run), wait=False):
         unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, shadows))
-        found = _audit_sites(_Work(run, shadows, on_progress), sites, unfinished, workers)
-        _write_pictures(audit_pictures(run), found)
+        audits = _audit_sites(_Work(run, shadows, on_progress), sites, unfinished, workers)
+        _write_pictures(audit_pictures(run), audits)
         seconds = round(time.monotonic() - begin, 2)
-        audit = RunAudit(seconds=seconds, clients=tuple(f.audit for f in found))
+        audit = RunAudit(seconds=seconds, clients=tuple(f.audit for f in audits))
         write_json(audit_file(run), audit.to_json())
         unfinished.forget()
     return audit
@@ -174,10 +174,10 @@ def _audit_sites(
     # Several processes report whole sites only.
     context = work if workers == 1 else replace(work, on_progress=None)
     with Pool(workers, context, preload=("attacks.audit.run",)) as pool:
-        for at, found in pool.map(_audit_site, missing):
-            unfinished.keep(found)
-            results[missing[at]] = found
-            report(f"{names[missing[at]]}: {found.audit.verdict}")
+        for at, result in pool.map(_audit_site, missing):
+            unfinished.keep(result)
+            results[missing[at]] = result
+            report(f"{names[missing[at]]}: {result.audit.verdict}")
     return [results[id] for id in names]
 
 

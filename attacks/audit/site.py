@@ -137,10 +137,10 @@ def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
         return about
     from attacks.audit.masked import masked_evidence  # needs libraries that others do not
 
-    found = masked_evidence(job.view, job.site.id)
-    if found is None:
+    result = masked_evidence(job.view, job.site.id)
+    if result is None:
         return about
-    verdict, evidence = with_claim("masked", found.told, None, job.spent, found.fault)
+    verdict, evidence = with_claim("masked", result.told, None, job.spent, result.fault)
     return replace(about, verdict=verdict, evidence=evidence)
 
 
@@ -196,10 +196,14 @@ def _attack(
         held_out=job.site.test,
         others=concat([replace(others, part=None), replace(job.site.test, part=None)]),
     )
-    found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
+    reconstructions = attack_release(
+        observation, private, suite, rng=rng, on_progress=job.on_progress
+    )
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
     sites, groups = len(job.view.places), private.groups
-    verdict, evidence = judge(found.attacks, found.controls, rng=rng, sites=sites, groups=groups)
+    verdict, evidence = judge(
+        reconstructions.attacks, reconstructions.controls, rng=rng, sites=sites, groups=groups
+    )
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
     if gradient_path(received.made_by) is None:
@@ -207,13 +211,15 @@ def _attack(
     audit = replace(
         about,
         samples=len(private),
-        attacks=tuple(found.attacks),
-        controls=tuple(found.controls),
+        attacks=tuple(reconstructions.attacks),
+        controls=tuple(reconstructions.controls),
         labels=labels,
         verdict=verdict,
         evidence=evidence,
     )
-    return audit, lambda title: draw_images(private.inputs(), private.y, found.images, title)
+    return audit, lambda title: draw_images(
+        private.inputs(), private.y, reconstructions.images, title
+    )
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:
@@ -282,7 +288,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
     claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta)
     claim = STAYS if job.config.stays else claim
-    found = audit_network(
+    audit = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
         site.train,
         site.test,
@@ -290,8 +296,8 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         claim=replace(claim, networks=len(job.view.places)),
         shadows=config,
     )
-    title = f"{job.name}, its network: {found.verdict}"
-    return found, {"members": draw_curves(found.curves, title)}
+    title = f"{job.name}, its network: {audit.verdict}"
+    return audit, {"members": draw_curves(audit.curves, title)}
 
 
 def _shadowing(job: _Job) -> OptimizerConfig:

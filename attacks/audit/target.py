@@ -87,11 +87,13 @@ class Target:
 def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
     """Read network and samples; `rng` halves the others. BadInput where they do not fit."""
     program = _load(model)
-    found = load_members(model.data, model.others, label=model.label, facts=program.facts)
-    members, rest = found.members, found.others
+    membership = load_members(model.data, model.others, label=model.label, facts=program.facts)
+    members, rest = membership.members, membership.others
     half = rng.permutation(len(rest))
     if min(len(rest) // 2, len(members)) < MIN_PUBLIC:
-        twice = f" besides {found.duplicates} that are among these" * (found.duplicates > 0)
+        twice = f" besides {membership.duplicates} that are among these" * (
+            membership.duplicates > 0
+        )
         raise BadInput(
             f"expected at least {2 * MIN_PUBLIC} samples that were not trained on, and "
             f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}{twice}; give more"
@@ -99,7 +101,7 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
     probe = concat([s.take(range(min(len(s), EVALUATION_BATCH))) for s in (members, rest)])
     query, classes = _query(model, program, probe)
     name = model.file.name
-    members, rest = (_labelled(s, classes, found.names, name) for s in (members, rest))
+    members, rest = (_labelled(s, classes, membership.names, name) for s in (members, rest))
     if model.accuracy is not None:
         _check_accuracy(query, members, model.accuracy)
     return Target(
@@ -109,7 +111,7 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
         others=rest,
         public=rest.take(half[::2]),
         apart=rest.take(half[1::2]),
-        duplicates=found.duplicates,
+        duplicates=membership.duplicates,
     )
 
 

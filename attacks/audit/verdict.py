@@ -65,8 +65,8 @@ def best_of(
     """The attack that gains most over its bar; one that is no number counts least."""
 
     def gain(attack: ReconstructionScore) -> float:
-        found = attack.r2 - bar_of(attack, beside).r2
-        return -math.inf if math.isnan(found) else found
+        result = attack.r2 - bar_of(attack, beside).r2
+        return -math.inf if math.isnan(result) else result
 
     return max(attacks, key=gain)
 

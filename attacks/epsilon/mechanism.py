@@ -68,9 +68,9 @@ def lower_bound(
         for likely in (0, 1):
             t = sign * thresholds
             signed = sign * choosing[likely], sign * choosing[1 - likely]
-            found = _bound(*signed, t, delta, confidence)
-            k = int(found.argmax())
-            best = max(best, (float(found[k]), sign, likely, float(t[k])))
+            result = _bound(*signed, t, delta, confidence)
+            k = int(result.argmax())
+            best = max(best, (float(result[k]), sign, likely, float(t[k])))
     _, sign, likely, threshold = best
     signed = sign * judging[likely], sign * judging[1 - likely]
     bound = _bound(*signed, np.array([threshold]), delta, confidence)

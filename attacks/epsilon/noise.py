@@ -115,11 +115,11 @@ def realised_noise(
         )
         for level, parts in zip(levels, _divided(name, numbers, of_each), strict=True):
             level.update(parts)
-    found = []
+    results = []
     for level in levels:
         error = (1 - confidence) / len(levels) / max(1, len(level))
-        found += [_part(name, numbers, error) for name, numbers in level.items()]
-    return tuple(found)
+        results += [_part(name, numbers, error) for name, numbers in level.items()]
+    return tuple(results)
 
 
 def noise_of(

@@ -169,12 +169,12 @@ def audit_scores(
         )
     tried, order = config.pairs(m), scores.argsort(stable=True)
     level = 1 - (1 - config.confidence) / len(tried)
-    found = []
+    results = []
     for ins, outs in tried:
         r = ins + outs
         v = int(included[order[m - ins :]].sum()) + int((~included[order[:outs]]).sum())
-        found.append((epsilon_bound(m, r, v, config.delta, level), r, v))
-    bound, r, v = max(found)
+        results.append((epsilon_bound(m, r, v, config.delta, level), r, v))
+    bound, r, v = max(results)
     return OneRunAudit(
         lower_bound=bound,
         ceiling=max(epsilon_bound(m, sum(k), sum(k), config.delta, level) for k in tried),

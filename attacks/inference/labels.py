@@ -114,9 +114,9 @@ def audit_labels(
     observation: Observation, truth: Int[Tensor, "n"], rng: np.random.Generator
 ) -> LabelAudit:
     """Guess labels and histogram from a release, and score both."""
-    found, public = infer_labels(observation, rng=rng), observation.public
-    rows = None if found.labels is None else score_labels(found.labels, truth, public)
-    return LabelAudit(rows=rows, histogram=score_histogram(found, truth, public))
+    result, public = infer_labels(observation, rng=rng), observation.public
+    rows = None if result.labels is None else score_labels(result.labels, truth, public)
+    return LabelAudit(rows=rows, histogram=score_histogram(result, truth, public))
 
 
 def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Inference:

@@ -128,17 +128,17 @@ def shadow_confidences(
     """The first half of `lira`: phi by every shadow; `on_shadow` is told how many are done."""
     seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
     paths = _paths(candidates, shadows, seeds)
-    found = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
-    missing = [i for i in range(shadows.count) if i not in found]
+    results = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
+    missing = [i for i in range(shadows.count) if i not in results]
     context = (candidates, shadows)
     with Pool(shadows.workers, context, preload=("attacks.inference.lira",)) as pool:
         for at, phi in pool.map(_shadow, [seeds[i] for i in missing]):
-            found[missing[at]] = phi
+            results[missing[at]] = phi
             if path := paths[missing[at]]:
                 write_tensors(path, {"phi": phi}, {})
             if on_shadow:
-                on_shadow(len(found))
-    return torch.stack([found[i] for i in range(shadows.count)])
+                on_shadow(len(results))
+    return torch.stack([results[i] for i in range(shadows.count)])
 
 
 def _paths(candidates: Samples, shadows: ShadowConfig, seeds: list[int]) -> list[Path | None]:

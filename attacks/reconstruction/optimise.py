@@ -99,7 +99,7 @@ def optimise(
             "a ridge inverter or a decoder"
         )
     everything, generator = _search(observation, h, config), torch_generator(rng)
-    found: list[Tensor] = []
+    values: list[Tensor] = []
     for rows in torch.arange(len(everything.z)).split(config.batch):
         search = everything.take(rows)
         best, lowest = torch.empty(0), torch.full((len(rows),), math.inf)
@@ -107,8 +107,8 @@ def optimise(
             w, loss = search.descend(search.begin(start, generator), config.steps // 4)
             best = torch.where((loss < lowest)[:, None], w, best) if len(best) else w
             lowest = torch.minimum(loss, lowest)
-        found.append(search.image(search.descend(best, config.steps)[0]))
-    return torch.cat(found)
+        values.append(search.image(search.descend(best, config.steps)[0]))
+    return torch.cat(values)
 
 
 @dataclass(frozen=True)

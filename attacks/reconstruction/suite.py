@@ -136,8 +136,8 @@ class _Suite:
 
     def score(self, name: str, images: Tensor, threat: str | None = None) -> ReconstructionScore:
         truth, mean = self.private.inputs(), controls.mean_image(self.observation.public)
-        found = score(name, truth, images, mean, rng=self.rng, among=self.among)
-        return replace(found, threat=threat)
+        result = score(name, truth, images, mean, rng=self.rng, among=self.among)
+        return replace(result, threat=threat)
 
     def best(self, name: str, of: Mapping[str, Tensor]) -> ReconstructionScore:
         return max((self.score(name, images) for images in of.values()), key=lambda s: s.r2)
@@ -149,16 +149,16 @@ class _Suite:
     def blind(self) -> dict[str, Tensor]:
         """What is known of each sample without the release, by control."""
         public, y, held_out = self.observation.public, self.private.y, self.config.held_out
-        found = {
+        results = {
             "mean image": controls.mean_image(public).expand_as(self.private.inputs()),
             "same-class mean": controls.same_class_mean(public, y),
         }
         if held_out is not None and len(held_out):
-            found["held-out class mean"] = controls.held_out_class_mean(public, held_out, y)
+            results["held-out class mean"] = controls.held_out_class_mean(public, held_out, y)
         for knowledge in self.config.weaker:
             if isinstance(knowledge, LeakedPairs):
-                found |= controls.by_leaked(public, knowledge.samples, y)
-        return found | self.by_others
+                results |= controls.by_leaked(public, knowledge.samples, y)
+        return results | self.by_others
 
     def learn(self, seen: Observation, what: str) -> Inverters:
         self.tell(f"{self.observation.site}: ridge and decoder on {what}")
@@ -170,8 +170,8 @@ class _Suite:
     def invert(self, seen: Observation, fs: Inverters) -> dict[str, Tensor]:
         """What inverters make of each sample of a release."""
         rows = seen.released()
-        found = {name: f(rows) for name, f in fs.items()}
-        return {k: x[self.private.y] for k, x in found.items()} if seen.by_class else found
+        results = {name: f(rows) for name, f in fs.items()}
+        return {k: x[self.private.y] for k, x in results.items()} if seen.by_class else results
 
     @property
     def noiseless(self) -> Observation[WhiteBox]:
@@ -213,8 +213,8 @@ class _Suite:
             yield "ridge on noise", ridge_on_noise(seen, rng=self.rng)[y]
         if inversion and gradient_path(seen.knowledge.representation):
             self.tell(f"{seen.site}: inversion by optimisation")
-            found = optimise(seen, rng=self.rng, config=inversion)
-            yield "optimise", found[y] if seen.by_class else found
+            values = optimise(seen, rng=self.rng, config=inversion)
+            yield "optimise", values[y] if seen.by_class else values
 
     def _informed(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         return informed(images, self.private, self.by_others["others' regression"])

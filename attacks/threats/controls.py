@@ -85,23 +85,23 @@ def from_known(
     public: Samples, known: Samples, y: Int[Tensor, "m"]
 ) -> dict[str, Float[Tensor, "m c h w"]]:
     """Guesses of samples with labels y from public and known samples, of which they are none."""
-    found = {}
+    results = {}
     for name, (base, s, t) in _rules(public, known, None).items():
         guess = _Sums.of(known, base).guess(base[y], y, s, t, None)
-        found[name] = guess.float().unflatten(1, public.shape)
-    return found
+        results[name] = guess.float().unflatten(1, public.shape)
+    return results
 
 
 def from_all_others(
     public: Samples, samples: Samples, others: Samples | None
 ) -> dict[str, Float[Tensor, "m c h w"]]:
     """Guesses of each of some samples from public ones, `others`, and the rest of `samples`."""
-    found, y = {}, samples.y
+    result, y = {}, samples.y
     for name, (base, s, t) in _rules(public, samples, others).items():
         own = samples.inputs().flatten(1).double() - base[y]
         guess = _Sums.of_both(samples, others, base).guess(base[y], y, s, t, own)
-        found[name] = guess.float().unflatten(1, public.shape)
-    return found
+        result[name] = guess.float().unflatten(1, public.shape)
+    return result
 
 
 def _rules(
@@ -211,16 +211,16 @@ def by_others(
     public: Samples, samples: Samples, others: Samples | None
 ) -> dict[str, Float[Tensor, "n c h w"]]:
     """Each sample as all others of its site have it: the rest of `samples`, and `others`."""
-    found = from_all_others(public, samples, others)
-    return {f"others' {name}": images for name, images in found.items()}
+    values = from_all_others(public, samples, others)
+    return {f"others' {name}": images for name, images in values.items()}
 
 
 def by_leaked(
     public: Samples, leaked: Samples, y: Int[Tensor, "n"]
 ) -> dict[str, Float[Tensor, "n c h w"]]:
     """For each label what leaked samples, and public ones, say of its class."""
-    found = from_known(public, leaked, y)
-    return {f"leaked {name}": images for name, images in found.items()}
+    values = from_known(public, leaked, y)
+    return {f"leaked {name}": images for name, images in values.items()}
 
 
 def unrelated_image(

@@ -49,8 +49,8 @@ class ClassMeans:
 
 def means_in(bundle: Bundle, classes: int, width: int) -> ClassMeans:
     """Those of an update; BadInput if they are not of different classes, or not of this width."""
-    found = bundle.arrays.get("classes", torch.empty(0, dtype=torch.int64))
-    k = len(found) if found.dim() == 1 else -1
+    result = bundle.arrays.get("classes", torch.empty(0, dtype=torch.int64))
+    k = len(result) if result.dim() == 1 else -1
     if not 0 <= k <= classes:
         raise BadInput(f"expected means of at most {classes} classes in an update, got others")
     like = ClassMeans(
@@ -58,7 +58,7 @@ def means_in(bundle: Bundle, classes: int, width: int) -> ClassMeans:
     ).to_arrays()
     check_arrays(bundle.arrays, like)
     means = ClassMeans(**bundle.arrays)
-    if len(found.unique()) < k or bool(((found < 0) | (found >= classes)).any()):
+    if len(result.unique()) < k or bool(((result < 0) | (result >= classes)).any()):
         raise BadInput(f"expected different classes of 0 to {classes - 1} in an update, got others")
     if not bool((means.counts > 0).all()):
         raise BadInput("expected counts above 0 in an update, got others")

@@ -53,8 +53,8 @@ class Policies:
 
     def arrays(self) -> dict[str, Tensor]:
         """As float32 and int64, by name."""
-        found = {f.name: torch.from_numpy(getattr(self, f.name)) for f in fields(self)}
-        return {k: t.float() if t.is_floating_point() else t for k, t in found.items()}
+        results = {f.name: torch.from_numpy(getattr(self, f.name)) for f in fields(self)}
+        return {k: t.float() if t.is_floating_point() else t for k, t in results.items()}
 
     @staticmethod
     def of(arrays: Mapping[str, Tensor]) -> "Policies":

@@ -133,13 +133,13 @@ def parameters_of(model: nn.Module) -> int:
 @torch.no_grad()
 def macs_of(model: nn.Module, shape: tuple[int, int, int]) -> int:
     """Multiply-accumulates of convolutions and linear layers for one sample."""
-    found = [0]
+    results = [0]
 
     def count(layer: nn.Module, inputs: object, out: torch.Tensor) -> None:
         weight = layer.weight
         assert isinstance(weight, torch.Tensor)
         places = out[0].numel() // weight.shape[0]
-        found[0] += weight.numel() * (places if isinstance(layer, nn.Conv2d) else 1)
+        results[0] += weight.numel() * (places if isinstance(layer, nn.Conv2d) else 1)
 
     layers = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -151,4 +151,4 @@ def macs_of(model: nn.Module, shape: tuple[int, int, int]) -> int:
         model.train(training)
         for hook in hooks:
             hook.remove()
-    return found[0]
+    return results[0]

@@ -90,17 +90,17 @@ class Genotype:
     def checked(record: Mapping[str, Any], space: DartsSpace, strongest: int = 2) -> "Genotype":
         """Read `to_json` back from a message; BadInput if it is no architecture of the space."""
         try:
-            found = Genotype.from_json(record)
+            genotype = Genotype.from_json(record)
             fits = set(record) == {"normal", "reduction"} and all(
                 len(kind) == space.nodes
                 and all(_fits(node, 2 + at, space, strongest) for at, node in enumerate(kind))
-                for kind in (found.normal, found.reduction)
+                for kind in (genotype.normal, genotype.reduction)
             )
         except (KeyError, TypeError, ValueError):
             fits = False
         if not fits:
             raise BadInput(f"expected an architecture of {space.nodes} nodes a cell, got another")
-        return found
+        return genotype
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Genotype":
@@ -192,15 +192,15 @@ class Place:
 
 def places(space: DartsSpace) -> list[Place]:
     """All cells of a network, first to last."""
-    found, channels, halved = list[Place](), space.channels, False
+    result, channels, halved = list[Place](), space.channels, False
     before = (space.stem * channels,) * 2
     for cell in range(space.cells):
         reduction = cell in space.reductions
         channels *= 1 + reduction
         place = Place(before=before, halved_before=halved, channels=channels, reduction=reduction)
-        found.append(place)
+        result.append(place)
         before, halved = (before[1], space.nodes * channels), reduction
-    return found
+    return result
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -234,8 +234,8 @@ class MixedCell(nn.Module):
         states = [self.inputs[0](first), self.inputs[1](second)]
         edges = each(self.operations, nn.ModuleList)
         for mixture in mixtures:
-            found = [[o(x) for o in next(edges)] for x in states]
-            stacked = torch.stack([torch.stack(edge, 1) for edge in found], 1)
+            results = [[o(x) for o in next(edges)] for x in states]
+            stacked = torch.stack([torch.stack(edge, 1) for edge in results], 1)
             states.append(mixture(stacked))
         return torch.cat(states[2:], 1)
 
@@ -273,12 +273,12 @@ class SuperNetwork(nn.Module):
 
     def __init__(self, space: DartsSpace) -> None:
         super().__init__()
-        found, sizes = places(space), [2 + node for node in range(space.nodes)]
+        result, sizes = places(space), [2 + node for node in range(space.nodes)]
         self.space, self.stem = space, _stem(space)
-        self.cells = nn.ModuleList(MixedCell(p, space.nodes, space.given) for p in found)
+        self.cells = nn.ModuleList(MixedCell(p, space.nodes, space.given) for p in result)
         self.normal = nn.ModuleList(Mixture(e, len(space.operations)) for e in sizes)
         self.reduction = nn.ModuleList(Mixture(e, len(space.operations)) for e in sizes)
-        self.head = nn.Linear(space.nodes * found[-1].channels, space.classes)
+        self.head = nn.Linear(space.nodes * result[-1].channels, space.classes)
 
     def forward(self, x: Map) -> Float[Tensor, "b classes"]:
         """Logits."""
@@ -296,12 +296,12 @@ class Discrete(nn.Module):
 
     def __init__(self, space: DartsSpace, genotype: Genotype) -> None:
         super().__init__()
-        found, self.stem = places(space), _stem(space)
+        result, self.stem = places(space), _stem(space)
         self.cells = nn.ModuleList(
-            ChosenCell(p, genotype.reduction if p.reduction else genotype.normal) for p in found
+            ChosenCell(p, genotype.reduction if p.reduction else genotype.normal) for p in result
         )
         nodes = len(genotype.normal)
-        self.head = nn.Linear(nodes * found[-1].channels, space.classes)
+        self.head = nn.Linear(nodes * result[-1].channels, space.classes)
 
     def forward(self, x: Map) -> Float[Tensor, "b classes"]:
         """Logits."""

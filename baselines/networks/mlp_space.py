@@ -75,8 +75,8 @@ class MixedMLP(nn.Module):
         for mixture, operations in zip(
             self.mixtures, each(self.blocks, nn.ModuleList), strict=True
         ):
-            found = [o(x) for o in operations]
-            x = mixture(torch.stack(found, 1)[:, None])
+            results = [o(x) for o in operations]
+            x = mixture(torch.stack(results, 1)[:, None])
         out: Tensor = self.head(x)
         return out
 

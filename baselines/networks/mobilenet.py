@@ -205,13 +205,13 @@ def mobilenet(
 
 def strides_for(strides: Sequence[int], side: int) -> list[int]:
     """Those that a map of a side bears: the last ones, of a side of `SMALLEST` and more each."""
-    found, halvings = [1] * len(strides), 0
+    result, halvings = [1] * len(strides), 0
     while side >= SMALLEST:
         side, halvings = -(-side // 2), halvings + 1
     for place in reversed(range(len(strides))):
         if strides[place] > 1 and halvings:
-            found[place], halvings = strides[place], halvings - 1
-    return found
+            result[place], halvings = strides[place], halvings - 1
+    return result
 
 
 def _menu(values: Iterable[int]) -> Menu:

@@ -71,13 +71,13 @@ def prunable(model: nn.Sequential) -> list[int]:
                 "expected a sequence of convolutions, linear layers, norms, activations and "
                 f"pools, got {type(layer).__name__}; give another network"
             )
-    found = [i for i, layer in enumerate(model) if _weighted(layer)][:-1]
-    if not found:
+    result = [i for i, layer in enumerate(model) if _weighted(layer)][:-1]
+    if not result:
         raise BadInput(
             "expected a network with a convolution or linear layer before its last, got nothing to "
             "prune; give it wider or hidden layers"
         )
-    return found
+    return result
 
 
 def widths_of(model: nn.Sequential) -> tuple[int, ...]:
@@ -146,23 +146,23 @@ def reduced(
     """The network with as many of a layer's strongest filters as the budget allows, and fewer than
     before; None if even the last unit is too much."""
     unit = unit_of(model, at)
-    low, high, found = 1, len(_weight(model[at])) // unit - 1, None
+    low, high, result = 1, len(_weight(model[at])) // unit - 1, None
     while low <= high:
         middle = (low + high) // 2
         smaller = kept(model, at, strongest(model, at, middle * unit))
         if resource(smaller) <= budget:
-            low, found = middle + 1, smaller
+            low, result = middle + 1, smaller
         else:
             high = middle - 1
-    return found
+    return result
 
 
 def candidates(
     model: nn.Sequential, budget: float, resource: Resource
 ) -> list[tuple[int, nn.Sequential]]:
     """One pruned network a layer that can meet the budget, with the place of the layer."""
-    found = ((at, reduced(model, at, budget, resource)) for at in prunable(model))
-    return [(at, smaller) for at, smaller in found if smaller is not None]
+    results = ((at, reduced(model, at, budget, resource)) for at in prunable(model))
+    return [(at, smaller) for at, smaller in results if smaller is not None]
 
 
 def uniform(model: nn.Sequential, multiplier: float) -> nn.Sequential:
@@ -176,15 +176,15 @@ def uniform(model: nn.Sequential, multiplier: float) -> nn.Sequential:
 
 def uniform_within(model: nn.Sequential, budget: float, resource: Resource) -> nn.Sequential | None:
     """The rival at the largest width multiplier that the budget allows; None if none does."""
-    low, high, found = 0.0, 1.0, None
+    low, high, result = 0.0, 1.0, None
     for _ in range(12):
         middle = (low + high) / 2
         smaller = uniform(model, middle)
         if resource(smaller) <= budget:
-            low, found = middle, smaller
+            low, result = middle, smaller
         else:
             high = middle
-    return found
+    return result
 
 
 def macs_by_layer(model: nn.Sequential, shape: Shape) -> list[int]:
@@ -201,16 +201,16 @@ def macs_by_layer(model: nn.Sequential, shape: Shape) -> list[int]:
 @torch.no_grad()
 def layer_times(model: nn.Sequential, shape: Shape) -> list[float]:
     """Milliseconds that each layer takes here for one sample: medians, never twice the same."""
-    x, found = torch.zeros(1, *shape), []
+    x, result = torch.zeros(1, *shape), []
     for layer in deepcopy(model).cpu().eval():
         taken = []
         for _ in range(REPEATS):
             began = time.perf_counter()
             y = layer(x)
             taken.append(1e3 * (time.perf_counter() - began))
-        found.append(sorted(taken)[REPEATS // 2])
+        result.append(sorted(taken)[REPEATS // 2])
         x = y
-    return found
+    return result
 
 
 def resource_of(kind: Kind, shape: Shape, times: Sequence[float], whole: nn.Sequential) -> Resource:
@@ -243,11 +243,11 @@ def _work(model: nn.Sequential, shape: Shape) -> list[int]:
 @torch.no_grad()
 def _outputs(model: nn.Sequential, shape: Shape) -> list[tuple[int, ...]]:
     """The shape of what each layer makes of one sample."""
-    x, found = torch.zeros(1, *shape), []
+    x, result = torch.zeros(1, *shape), []
     for layer in deepcopy(model).cpu().eval():
         x = layer(x)
-        found.append(tuple(x.shape[1:]))
-    return found
+        result.append(tuple(x.shape[1:]))
+    return result
 
 
 def _deep(layer: nn.Module) -> bool:

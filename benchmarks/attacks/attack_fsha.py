@@ -97,8 +97,8 @@ def main() -> None:
 
         rng, state = stream(a.seed, "fsha"), a.work / f"{name}.safetensors" if a.work else None
         trial = Trial(source.private, source.public, clients[name], rng=rng, device=a.device)
-        found = trial.run(state, report)
-        rows.append(row(name, clients[name], found))
+        result = trial.run(state, report)
+        rows.append(row(name, clients[name], result))
         if not a.json:
             show(rows[-1])
     if a.json:

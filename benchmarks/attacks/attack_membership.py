@@ -141,8 +141,8 @@ def main(arguments: Sequence[str] | None = None, size: Size = FULL) -> None:
     }
     context = Ground(ground.pool, size, phi)
     results = kept(a.work, "membership", decided, run, context, tasks, workers=a.workers)
-    found = summary(dict(zip(tasks, results, strict=True)), a.seeds, size)
-    print(json.dumps(found) if a.json else report(found))
+    record = summary(dict(zip(tasks, results, strict=True)), a.seeds, size)
+    print(json.dumps(record) if a.json else report(record))
 
 
 if __name__ == "__main__":

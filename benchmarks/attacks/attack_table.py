@@ -182,20 +182,20 @@ def cell(root: str, task: tuple[str, str, str, float | str]) -> dict[str, Any]:
         public=public,
     )
     rng = stream(0, "attacks", dataset, kind, str(epsilon))
-    found = attack_release(
+    reconstructions = attack_release(
         seen,
         private,
         SuiteConfig(epochs=DECODER_EPOCHS, inversion=INVERSION if seen.by_class else None),
         rng=rng,
     )
-    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
-    best = max(found.attacks, key=lambda s: s.r2)
-    controls = {s.name: s.r2 for s in found.controls}
+    verdict, evidence = judge(reconstructions.attacks, reconstructions.controls, rng=rng)
+    best = max(reconstructions.attacks, key=lambda s: s.r2)
+    controls = {s.name: s.r2 for s in reconstructions.controls}
     first = [int((private.y == c).nonzero()[0]) for c in private.y.unique()][:SHOWN]
     return {
         "shown": {
             "original": bytes_of(private.inputs(first)),
-            "best": bytes_of(found.images[best.name][first]),
+            "best": bytes_of(reconstructions.images[best.name][first]),
         },
         "dataset": dataset,
         "made_by": maker,
@@ -205,7 +205,7 @@ def cell(root: str, task: tuple[str, str, str, float | str]) -> dict[str, Any]:
         "r2": best.r2,
         "r2_interval": list(best.intervals["r2"]),
         "mse": best.mse,
-        "decoder_r2": next(s.r2 for s in found.attacks if s.name == "decoder"),
+        "decoder_r2": next(s.r2 for s in reconstructions.attacks if s.name == "decoder"),
         "reidentified": best.reidentified,
         "class_mean_r2": controls["same-class mean"],
         "untrained_r2": controls.get("random extractor"),

@@ -47,7 +47,7 @@ CLOSE = 0.1
 def found_sets(data_root: str | None, cifar_root: str | None) -> dict[str, str]:
     """The data sets that are there, and their roots; the digits if none is."""
     wanted = {"fashion-mnist": data_root, "cifar10": cifar_root or data_root}
-    found = {}
+    results = {}
     for name, root in wanted.items():
         if root is None:
             continue
@@ -56,8 +56,8 @@ def found_sets(data_root: str | None, cifar_root: str | None) -> dict[str, str]:
         except BadInput as e:
             print(f"{name} is left out: {e}", file=sys.stderr)
             continue
-        found[name] = root
-    return found or {"digits": ""}
+        results[name] = root
+    return results or {"digits": ""}
 
 
 def table(sets: dict[str, str], work: Path, workers: int) -> list[dict[str, Any]]:
@@ -153,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args(arguments)
     rows = table(found_sets(a.data_root, a.cifar_root), a.work, a.workers)
-    found = summary(rows)
+    record = summary(rows)
     if a.plot:
         draw(rows, a.plot)
-    print(json.dumps(found) if a.json else report(rows))
+    print(json.dumps(record) if a.json else report(rows))
 
 
 if __name__ == "__main__":

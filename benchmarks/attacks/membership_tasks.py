@@ -102,7 +102,7 @@ class Ground:
 
 def pool(root: str | None) -> Samples:
     """1,760 samples or more."""
-    found = load(
+    samples = load(
         DataSettings(
             dataset="fashion-mnist" if root else "digits",
             data_root=root,
@@ -111,11 +111,11 @@ def pool(root: str | None) -> Samples:
         ),
         stream(0, "membership data"),
     ).private
-    n, c, h, w = found.x.shape
+    n, c, h, w = samples.x.shape
     if h < 28:
-        return found
-    means = found.x.reshape(n, c, h // 2, 2, w // 2, 2).float().mean(dim=(3, 5))
-    return Samples(means.round().to(torch.uint8), found.y, found.classes)
+        return samples
+    means = samples.x.reshape(n, c, h // 2, 2, w // 2, 2).float().mean(dim=(3, 5))
+    return Samples(means.round().to(torch.uint8), samples.y, samples.classes)
 
 
 def run(ground: Ground, task: tuple[str, int]) -> dict[str, Any]:
@@ -216,11 +216,11 @@ def attacked(ground: Ground, seed: int, *, seen: bool) -> dict[str, Any]:
         "lira": lira_scores(query, candidates, ground.phi),
         "loss_threshold": loss_scores(query, candidates),
     }
-    found = {name: roc(s, members, rng=stream(seed, "roc")) for name, s in attacks.items()}
+    results = {name: roc(s, members, rng=stream(seed, "roc")) for name, s in attacks.items()}
     return {
         "accuracy_members": float(right[members].mean()),
         "accuracy_others": float(right[~members].mean()),
-        **{name: curve(r) for name, r in found.items()},
+        **{name: curve(r) for name, r in results.items()},
     }
 
 

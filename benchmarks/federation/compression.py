@@ -34,14 +34,14 @@ def one(dataset: str, root: str, n: int, seed: int) -> list[dict[str, Any]]:
     """The accuracy of the shared head, and the bytes of a release, of one seed."""
     sites, test, classes = shared_out(dataset, root, SITES, seed, n)
     counts = torch.bincount(torch.cat([rows.y for rows in sites]), minlength=classes).float()
-    found = []
+    results = []
     for epsilon in EPSILONS:
         noise = ReproducibleNoise(stream(seed, "compression", dataset, n, str(epsilon)))
         s = moments.SENSITIVITY * all_released(n, epsilon)
         sent = [moments.run(rows, classes, s, noise) for rows in sites]
         for form in COMPRESSIONS:
             pooled = _pooled([rounded(arrays, form) for arrays in sent], classes, s)
-            found.append(
+            results.append(
                 {
                     "dataset": dataset,
                     "n": n,
@@ -51,7 +51,7 @@ def one(dataset: str, root: str, n: int, seed: int) -> list[dict[str, Any]]:
                     "accuracy": _accuracy(shared_head(replace(pooled, counts=counts)), test),
                 }
             )
-    return found
+    return results
 
 
 def _pooled(sent: Sequence[dict[str, Tensor]], classes: int, s: float) -> Moments:

@@ -182,16 +182,16 @@ def multiplied(world: World, most: int) -> World:
 
 def figure_4(world: World, targets: Sequence[float]) -> dict[str, Cell]:
     """Layer by layer to each target, its rivals, and the whole network."""
-    found = {}
+    results = {}
     for target in targets:
         search = {"target": target, "iterations": iterations_to(world, target)}
         ours = run(world, **search)
         rival = replace(multiplied(world, ours.macs), final=ours.rounds - world.start)
-        found[f"{target} layers"] = ours
-        found[f"{target} uniform"] = run(world, **search, pruning="uniform")
-        found[f"{target} scratch"] = run(rival, iterations=0)
-    final = max(cell.rounds for cell in found.values()) - world.start
-    return found | {"whole": run(replace(world, final=final), iterations=0)}
+        results[f"{target} layers"] = ours
+        results[f"{target} uniform"] = run(world, **search, pruning="uniform")
+        results[f"{target} scratch"] = run(rival, iterations=0)
+    final = max(cell.rounds for cell in results.values()) - world.start
+    return results | {"whole": run(replace(world, final=final), iterations=0)}
 
 
 def figure_6(world: World) -> dict[str, Cell]:
@@ -207,13 +207,13 @@ def table_3(world: World, drops: Sequence[float]) -> dict[str, Cell]:
 def savings(cells: Mapping[str, Cell]) -> dict[str, dict[str, float]]:
     """How many times the cost of all optimisations each row of Figure 6 takes; "product" of the
     three rows with one off."""
-    found = {}
+    results = {}
     for what in ("up", "down", "work"):
         base = getattr(cells["all on"], what)
         ratios = {name: getattr(cell, what) / base for name, cell in cells.items()}
         single = [ratios[name] for name in cells if name.startswith("no ")]
-        found[what] = {**ratios, "product": math.prod(single)}
-    return found
+        results[what] = {**ratios, "product": math.prod(single)}
+    return results
 
 
 def mean(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -236,13 +236,13 @@ def measured(world: World, seeds: int, parts: Sequence[str]) -> dict[str, Any]:
         "3": lambda w: table_3(w, DROPS),
     }
     names = {"4": "figure 4", "6": "figure 6", "3": "table 3"}
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for part in parts:
         runs = [kinds[part](replace(world, seed=seed)) for seed in range(seeds)]
-        found[names[part]] = {row: mean([run[row] for run in runs]) for row in runs[0]}
+        record[names[part]] = {row: mean([run[row] for run in runs]) for row in runs[0]}
         if part == "6":
-            found["savings"] = [savings(run) for run in runs]
-    return found
+            record["savings"] = [savings(run) for run in runs]
+    return record
 
 
 def main() -> None:
@@ -261,11 +261,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = vars(parser.parse_args())
     seeds, parts, as_json = given.pop("seeds"), given.pop("parts"), given.pop("json")
-    found = measured(World(**given), seeds, parts.split(","))
+    record = measured(World(**given), seeds, parts.split(","))
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(record))
         return
-    for part, rows in found.items():
+    for part, rows in record.items():
         print(part)
         for row in rows if part == "savings" else ():
             for what, ratios in row.items():

@@ -118,12 +118,12 @@ def row_of(task: Task, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def seconds_of(work: Callable[[], object], times: int = 5) -> float:
     """The least CPU time of a few."""
     work()
-    found = []
+    results = []
     for _ in range(times):
         began = time.process_time()
         work()
-        found.append(time.process_time() - began)
-    return min(found)
+        results.append(time.process_time() - began)
+    return min(results)
 
 
 def gradient_costs(batch: int = 64, channels: int = 4, side: int = 8) -> dict[str, float]:
@@ -143,17 +143,17 @@ def gradient_costs(batch: int = 64, channels: int = 4, side: int = 8) -> dict[st
         pairs = zip(x.split(1), y.split(1), strict=True)
         return [torch.autograd.grad(cross_entropy(model(a), b), parameters) for a, b in pairs]
 
-    found = dict[str, float]()
+    results = dict[str, float]()
     for name, own in (("W", weights(model)), ("A", alphas(model))):
         for p in model.parameters():
             p.requires_grad_(False)
         for p in own:
             p.requires_grad_(True)
         engine = PerSample(model, cross_entropy)
-        found[f"plain_{name}"] = seconds_of(lambda own=own: plain(own))  # type: ignore[misc]
-        found[f"per_sample_{name}"] = seconds_of(lambda engine=engine: engine(x, y))  # type: ignore[misc]
-        found[f"loop_{name}"] = seconds_of(lambda own=own: loop(own), 2)  # type: ignore[misc]
-    return found
+        results[f"plain_{name}"] = seconds_of(lambda own=own: plain(own))  # type: ignore[misc]
+        results[f"per_sample_{name}"] = seconds_of(lambda engine=engine: engine(x, y))  # type: ignore[misc]
+        results[f"loop_{name}"] = seconds_of(lambda own=own: loop(own), 2)  # type: ignore[misc]
+    return results
 
 
 def tables(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -214,13 +214,13 @@ def main() -> None:
     given = parser.parse_args()
     given.options = dict(given.options)
     with TemporaryDirectory() as folder:
-        found = tables(given, given.keep or Path(folder))
+        record = tables(given, given.keep or Path(folder))
     if given.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(record, indent=1))
         return
     for name in ("table_1", "table_2"):
-        print(name, *map(_line, found[name]), sep="\n")
-    for name, seconds in found["gradients"].items():
+        print(name, *map(_line, record[name]), sep="\n")
+    for name, seconds in record["gradients"].items():
         print(f"{name:14} {1e3 * seconds:.1f} ms")
 
 

@@ -101,8 +101,8 @@ def answering(path: Path) -> None:
         with link:
             frame = receive(link, MAX_FRAME)
             if frame:
-                asked = Request.from_bytes(frame)
-                about = (asked.run, asked.site, asked.verb, asked.nonce)
+                request = Request.from_bytes(frame)
+                about = (request.run, request.site, request.verb, request.nonce)
                 send(link, Answer(*about, int(Code.DONE), RELEASE).to_bytes())
 
     def accept() -> None:
@@ -213,20 +213,20 @@ def _running(part: Part, folder: Path) -> Iterator[None]:
 
 def measure(sites: Sequence[int], deployed_sites: int, rounds: int) -> list[dict[str, Any]]:
     """All ways."""
-    found, workers = list[Way](), os.cpu_count() or 1
+    result, workers = list[Way](), os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="panas-") as name:
         folder = Path(name)
         path = folder / "node.sock"
         answering(path)
         for n in sites:
             names = [f"s{i}" for i in range(n)]
-            found.append(in_process(n, rounds, workers))
-            found.append(timed("sockets", names, rounds, sockets(names, path)))
-            found.append(timed("simulated", names, rounds, simulated(names, path, workers)))
+            result.append(in_process(n, rounds, workers))
+            result.append(timed("sockets", names, rounds, sockets(names, path)))
+            result.append(timed("simulated", names, rounds, simulated(names, path, workers)))
         if deployed_sites:
             names = [f"s{i}" for i in range(deployed_sites)]
-            found.append(timed("deployed", names, rounds, deployed(names, path, folder)))
-    return [way.record for way in found]
+            result.append(timed("deployed", names, rounds, deployed(names, path, folder)))
+    return [way.record for way in result]
 
 
 def main() -> None:
@@ -237,11 +237,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    found = measure([int(n) for n in a.sites.split(",") if n], a.deployed, a.rounds)
+    result = measure([int(n) for n in a.sites.split(",") if n], a.deployed, a.rounds)
     if a.json:
-        sys.stdout.write(json.dumps({"cores": os.cpu_count(), "ways": found}) + "\n")
+        sys.stdout.write(json.dumps({"cores": os.cpu_count(), "ways": result}) + "\n")
         return
-    for way in found:
+    for way in result:
         sys.stdout.write(
             f"{way['engine']:>10}, {way['sites']:>4} sites: {way['seconds']:.3f} s a round, at "
             f"most {way['slowest_seconds']:.3f} s (first {way['first_round_seconds']:.1f} s, start "

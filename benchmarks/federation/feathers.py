@@ -96,8 +96,8 @@ def main() -> None:
     if args.plot:
         rows = [ChosenSetting.from_json(row) for row in runs[0]["hyperparameters"]]
         args.plot.write_bytes(chosen_settings(rows))
-    found = summary(tasks, runs)
-    print(json.dumps({"sizes": asdict(sizes), "rows": found}) if args.json else table(found))
+    result = summary(tasks, runs)
+    print(json.dumps({"sizes": asdict(sizes), "rows": result}) if args.json else table(result))
 
 
 def one(context: tuple[Path, Sizes], task: tuple[str, str, int]) -> dict[str, Any]:
@@ -171,12 +171,12 @@ def measured(run: Path) -> dict[str, Any]:
         labels.append(site.data.test.y)
         spent.append(site.account.spent())
     truth = torch.cat(labels)
-    found, about = measure(torch.cat(logits), truth), SiteReport.read(site.home).setting["about"]
+    result, about = measure(torch.cat(logits), truth), SiteReport.read(site.home).setting["about"]
     share = float((truth == FRAUD).double().mean())
     return {
-        "f1": found.f1[FRAUD],
-        "macro_f1": found.macro_f1,
-        "auroc": found.auroc,
+        "f1": result.f1[FRAUD],
+        "macro_f1": result.macro_f1,
+        "auroc": result.auroc,
         "all frauds": 2 * share / (1 + share),
         "epsilon": max(spent) if math.isfinite(max(spent)) else None,
         "test frauds": int((truth == FRAUD).sum()),

@@ -84,13 +84,13 @@ def head(
 ) -> Float[Tensor, "classes d"]:
     """Ridge regression on moments with noise of this standard deviation."""
     noise = ReproducibleNoise(stream(seed, "benchmark", "noise"))
-    found = moments.estimate(moments.run(Rows(z, y), classes, scale, noise), classes, scale)
+    result = moments.estimate(moments.run(Rows(z, y), classes, scale, noise), classes, scale)
     counts = torch.bincount(y, minlength=classes)
     weights = (len(y) / classes + SMOOTHED) / (counts + SMOOTHED)
-    values, vectors = torch.linalg.eigh(found.A)
+    values, vectors = torch.linalg.eigh(result.A)
     ridge = max(scale * math.sqrt(z.shape[1]), FLOOR)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
-    weight = weights[:, None] * found.B @ inverse
+    weight = weights[:, None] * result.B @ inverse
     return weight - weight.mean(0)
 
 
@@ -140,14 +140,14 @@ def _cuts(tested: int, draw: Draw) -> list[int]:
 def row(cells: Sequence[Cell]) -> str:
     """Mean and spread of one line of the table."""
     first = cells[0]
-    found = [f"{first.data:24s}{first.public:>7d}{first.train:>7d}{first.width:>5d}"]
+    results = [f"{first.data:24s}{first.public:>7d}{first.train:>7d}{first.width:>5d}"]
     for column in ("exact", "secure", "joined"):
         values = [getattr(cell, column) for cell in cells]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        found.append(f"{statistics.fmean(values):>8.3f} +- {spread:.3f}")
-    found.append(f"{first.macs:>10,d}{first.numbers:>10,d}")
-    found.append(f"{statistics.median(cell.speed for cell in cells):>10,.0f}/s")
-    return "".join(found)
+        results.append(f"{statistics.fmean(values):>8.3f} +- {spread:.3f}")
+    results.append(f"{first.macs:>10,d}{first.numbers:>10,d}")
+    results.append(f"{statistics.median(cell.speed for cell in cells):>10,.0f}/s")
+    return "".join(results)
 
 
 def main() -> None:
@@ -177,10 +177,10 @@ def main() -> None:
                     Draw(public=public, train=train, width=width, labelled=not a.unlabelled, seed=s)
                     for s in seeds
                 ]
-                found = [one(raw, Path(name).stem, draw) for draw in draws]
-                cells += found
+                results = [one(raw, Path(name).stem, draw) for draw in draws]
+                cells += results
                 if not a.json:
-                    print(row(found), flush=True)
+                    print(row(results), flush=True)
     if a.json:
         print(json.dumps([asdict(cell) for cell in cells]))
 

@@ -37,10 +37,10 @@ def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str,
     config = build_config(without_unread(settings))
     with finished(config, workers) as (_, summary):
         clients, ladder = summary["clients"], summary["accuracy"]["ladder"]
-    found = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}
-    found[f"epsilon {method}"] = max(c["epsilon"]["spent"] for c in clients)
+    results = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}
+    results[f"epsilon {method}"] = max(c["epsilon"]["spent"] for c in clients)
     if summary["method"] != METHODS[0]:
-        return found
+        return results
     forests = [
         rival["accuracy"]
         for c in clients
@@ -48,25 +48,25 @@ def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str,
         if (rival["model"], rival["reads"]) == FOREST
     ]
     steps = ("majority", "public", "alone")
-    found |= {step: ladder[step] for step in steps if ladder[step] is not None}
+    results |= {step: ladder[step] for step in steps if ladder[step] is not None}
     networks = [c["accuracy"]["network"] for c in clients]
     if None not in networks and forests:  # without public samples there is neither
-        found["network"] = statistics.fmean(networks)
-        found["forest on public"] = statistics.fmean(forests)
-    return found
+        results["network"] = statistics.fmean(networks)
+        results["forest on public"] = statistics.fmean(forests)
+    return results
 
 
 def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """By row: mean and standard deviation over seeds; what joining gains over it, if it was run."""
-    found = {}
+    results = {}
     for row in runs[0]:
         values = [run[row] for run in runs]
-        found[row] = {"mean": statistics.fmean(values), "std": _deviation(values)}
+        results[row] = {"mean": statistics.fmean(values), "std": _deviation(values)}
         if METHODS[0] in runs[0]:
             gains = [run[METHODS[0]] - run[row] for run in runs]
             error = _deviation(gains) / len(gains) ** 0.5
-            found[row] |= {"gain": statistics.fmean(gains), "error": error}
-    return found
+            results[row] |= {"gain": statistics.fmean(gains), "error": error}
+    return results
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -95,11 +95,11 @@ def main() -> None:
         for method in a.methods.split(","):
             run |= one(method, seed, base, a.workers)
         runs.append(run)
-    found = table(runs)
+    record = table(runs)
     if a.json:
-        print(json.dumps({"rows": found, "runs": runs}))
+        print(json.dumps({"rows": record, "runs": runs}))
         return
-    for row, f in found.items():
+    for row, f in record.items():
         text = f"{row:18} {f['mean']:8.3f} +- {f['std']:.3f}"
         if "gain" in f and not row.startswith(("seconds", "epsilon")):
             text += f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"

@@ -96,7 +96,7 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
     longer = replace(
         warm, epochs=ROUNDS * config.training.optimizer.epochs, train_head=spec.head_moves
     )
-    found = []
+    results = []
     for site in federation.clients:
         rng = stream(seed, "client", site.id, "benchmark")
         start = WarmStart(
@@ -109,8 +109,8 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
         train = shrink(site.train)
         fit(bottom, head, train, config=longer, rng=rng)
         parts = (train, shrink(site.test), public)
-        found.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
-    return found, to_broadcast(head, 0)
+        results.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
+    return results, to_broadcast(head, 0)
 
 
 def rows_of(bottom: Bottom, samples: Samples) -> torch.Tensor:
@@ -171,33 +171,33 @@ def one(config: RunConfig) -> dict[str, dict[str, float]]:
     clients, start = bottoms(config)
     everyone = [start] * len(clients)
     nothing = replace(start, weight=0 * start.weight)
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     kinds: tuple[str, ...] = ("moments", "class_sums", "public_rows")
     for kind in kinds:
-        found[kind], found[f"{kind} alone"] = {}, {}
+        result[kind], result[f"{kind} alone"] = {}, {}
         for epsilon in (*EPSILONS, None) if is_noised(kind_named(kind)) else (None,):
             releases = send(kind, clients, price_of(kind, epsilon), start)
             name = f"{epsilon:g}" if epsilon else "noiseless"
             for row, before in ((kind, start), (f"{kind} alone", nothing)):
                 head = answer(releases, before)
-                found[row][name] = score(clients, [head] * len(clients))
+                result[row][name] = score(clients, [head] * len(clients))
     own = [answer([r], start) for r in send("moments", clients, Unprotected(), start)]
-    found["local"] = {"noiseless": score(clients, own)}
-    found["etf"] = {"noiseless": score(clients, everyone)}
-    return found
+    result["local"] = {"noiseless": score(clients, own)}
+    result["etf"] = {"noiseless": score(clients, everyone)}
+    return result
 
 
 def table(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     """Mean and standard deviation over seeds; rows without an epsilon are flat."""
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for row, columns in runs[0].items():
         cells = {}
         for name in columns:
             values = [r[row][name] for r in runs]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             cells[name] = {"mean": statistics.fmean(values), "std": spread}
-        found[row] = cells["noiseless"] if row in ("local", "etf") else cells
-    return found
+        record[row] = cells["noiseless"] if row in ("local", "etf") else cells
+    return record
 
 
 def main() -> None:
@@ -217,14 +217,14 @@ def main() -> None:
         federation = {"method": "dprbft", "clients": a.clients}
         layer = {"seed": seed, "data": data, "federation": federation}
         runs.append(one(build_config(layer)))
-    found = table(runs)
+    record = table(runs)
     if a.json:
         seconds = round(time.perf_counter() - began, 1)
-        print(json.dumps({a.dataset: found, "seeds": a.seeds, "seconds": seconds, "runs": runs}))
+        print(json.dumps({a.dataset: record, "seeds": a.seeds, "seconds": seconds, "runs": runs}))
         return
     columns = [f"{e:g}" for e in EPSILONS] + ["noiseless"]
     print(f"{a.dataset:18s}" + "".join(f"{c:>16s}" for c in columns))
-    for row, cells in found.items():
+    for row, cells in record.items():
         known = {"noiseless": cells} if "mean" in cells else cells
         shown = (
             f"{known[c]['mean']:.3f} +- {known[c]['std']:.3f}" if c in known else ""

@@ -78,8 +78,8 @@ def main() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
     tasks = [(*astuple(s), seed) for s in settings for seed in seeds]
     results = kept(args.work, "joining", {"delta": DELTA}, one, roots, tasks, workers=args.workers)
-    found = dict(zip(tasks, results, strict=True))
-    rows = [row(s, [found[*astuple(s), seed] for seed in seeds]) for s in settings]
+    result = dict(zip(tasks, results, strict=True))
+    rows = [row(s, [result[*astuple(s), seed] for seed in seeds]) for s in settings]
     if args.json:
         print(json.dumps({"settings": rows}))
         return
@@ -89,7 +89,7 @@ def main() -> None:
 
 def grid(file: Path) -> list[Setting]:
     """The settings of a file, each once: all combinations of the lists of each [[grid]]."""
-    known, found = asdict(USUAL), dict[Setting, None]()
+    known, result = asdict(USUAL), dict[Setting, None]()
     grids = tomllib.loads(file.read_text()).get("grid")
     if not isinstance(grids, list):
         raise BadInput(f"expected [[grid]] in {file}, got none; see {GRID.name}")
@@ -100,8 +100,8 @@ def grid(file: Path) -> list[Setting]:
             )
         for values in product(*lists.values()):
             setting = replace(USUAL, **dict(zip(lists, values, strict=True)))
-            found[replace(setting, alpha=None) if setting.alpha == "iid" else setting] = None
-    return list(found)
+            result[replace(setting, alpha=None) if setting.alpha == "iid" else setting] = None
+    return list(result)
 
 
 def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:
 def measured(world: World) -> dict[str, Any]:
     """Each method's accuracies, own and uniform, of every site of a federation."""
     known = known_of(world)
-    found: dict[str, Any] = {"share": known.joined.share}
+    record: dict[str, Any] = {"share": known.joined.share}
     for at, site in enumerate(world.sites):
         for method, p in predictions(world, at, known).items():
             right = (p.argmax(1) == world.test.y).double()
@@ -122,26 +122,26 @@ def measured(world: World) -> dict[str, Any]:
             of_class.index_add_(0, world.test.y, right)
             of_class /= torch.bincount(world.test.y, minlength=world.classes).clamp(min=1)
             own = float((of_class * site.mix).sum())
-            found.setdefault(method, []).append([own, float(of_class.mean())])
-    return found
+            record.setdefault(method, []).append([own, float(of_class.mean())])
+    return record
 
 
 def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over sites and seeds, and gains over "alone", paired by seed."""
     joined = statistics.fmean(seed["share"] > 0 for seed in seeds)
-    found: dict[str, Any] = {"setting": vars(setting), "joined": joined, "methods": {}}
+    record: dict[str, Any] = {"setting": vars(setting), "joined": joined, "methods": {}}
     for method in (m for m in METHODS if all(m in seed for seed in seeds)):
         own = [np.array(seed[method])[:, 0] for seed in seeds]
         gains = [a - np.array(seed["alone"])[:, 0] for a, seed in zip(own, seeds, strict=True)]
         means = [float(g.mean()) for g in gains]
-        found["methods"][method] = {
+        record["methods"][method] = {
             "own": float(np.mean([a.mean() for a in own])),
             "uniform": float(np.mean([np.array(seed[method])[:, 1].mean() for seed in seeds])),
             "gain": statistics.fmean(means),
             "error": statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
             "lose_a_point": float(np.mean(np.concatenate(gains) < -0.01)),
         }
-    return found
+    return record
 
 
 def table(found: Mapping[str, Any]) -> str:

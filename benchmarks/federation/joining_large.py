@@ -53,8 +53,8 @@ def main() -> None:
     tasks = [(*astuple(s), seed) for seed in seeds for s in settings]
     decided = {"delta": DELTA, "features": FEATURES}
     results = kept(a.work, "joining large", decided, one, roots, tasks, workers=a.workers)
-    found = dict(zip(tasks, results, strict=True))
-    rows = [row(s, [found[*astuple(s), seed] for seed in seeds]) for s in settings]
+    result = dict(zip(tasks, results, strict=True))
+    rows = [row(s, [result[*astuple(s), seed] for seed in seeds]) for s in settings]
     print(json.dumps({"settings": rows}) if a.json else "\n".join(map(table, rows)))
 
 

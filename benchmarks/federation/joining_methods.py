@@ -177,29 +177,29 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     public = {} if known.public is None else {"public": known.public}
     sent = released(site.train, world, all_released(len(site.train.y), world.epsilon))
     own = own_head(sent, world.labelled)
-    found = {"own release": logits(own, test) + prior}
-    found["forest on public and own"] = forest_of_both(world, site)
+    results = {"own release": logits(own, test) + prior}
+    results["forest on public and own"] = forest_of_both(world, site)
     if known.forest is not None:  # its votes as they are
-        found["forest on public"] = known.say["forest"] * known.forest.temperature
+        results["forest on public"] = known.say["forest"] * known.forest.temperature
     if "logistic" in known.say:
-        found["logistic on public"] = known.say["logistic"]
-    found |= {name: logits(head, test) + prior for name, head in public.items()}
+        results["logistic on public"] = known.say["logistic"]
+    results |= {name: logits(head, test) + prior for name, head in public.items()}
     for name in ("alone", "alone again"):
-        found[name] = averaged(world, site, known, public, over=known.public, share=0.0)
-    found["pooled"] = logits(known.pooled, test) + prior
+        results[name] = averaged(world, site, known, public, over=known.public, share=0.0)
+    results["pooled"] = logits(known.pooled, test) + prior
     if known.joined.shared is not None:
-        found["shared"] = logits(known.joined.shared, test) + prior
+        results["shared"] = logits(known.joined.shared, test) + prior
     for heads, name in ((known.joined, "joined"), (known.secure, "secure sum")):
         shared = heads.shared
         if shared is None:  # as alone, to the bit
-            found[name] = found["alone"]
+            results[name] = results["alone"]
             continue
         more = {"shared": shared}
         if heads.sent:  # in a secure sum a site makes no release of its own
             mine = heads.sent[at]
             more |= {"own": own_head(mine, world.labelled), "shrunk": shrunk_head(mine, shared)}
-        found[name] = averaged(world, site, known, public | more, over=shared, share=heads.share)
-    return found
+        results[name] = averaged(world, site, known, public | more, over=shared, share=heads.share)
+    return results
 
 
 def units_of(site: Site, world: World) -> int:

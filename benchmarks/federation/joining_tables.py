@@ -94,8 +94,8 @@ def main() -> None:
     results = kept(
         args.work, "joining tables", {"delta": DELTA}, one, root, tasks, workers=args.workers
     )
-    found = dict(zip(tasks, results, strict=True))
-    rows = [row(s, [found[*astuple(s), seed] for seed in seeds]) for s in settings]
+    result = dict(zip(tasks, results, strict=True))
+    rows = [row(s, [result[*astuple(s), seed] for seed in seeds]) for s in settings]
     print(json.dumps({"settings": rows}) if args.json else "\n".join(map(table, rows)))
 
 
@@ -110,12 +110,12 @@ def one(root: str, task: tuple[Any, ...]) -> dict[str, Any]:
     *fields, seed = task
     federation = draw(Setting(*fields), rows_of(fields[0], root), seed)
     known = known_of(federation)
-    found: dict[str, Any] = {"share": known.joined.share, "sites": len(federation.sites)}
+    record: dict[str, Any] = {"share": known.joined.share, "sites": len(federation.sites)}
     for at in range(len(federation.sites)):
         for method, said in predictions(federation, at, known).items():
             measured = measure(said, federation.test.y)
-            found.setdefault(method, []).append([getattr(measured, f) for f in FIGURES])
-    return found
+            record.setdefault(method, []).append([getattr(measured, f) for f in FIGURES])
+    return record
 
 
 def rows_of(name: str, root: str) -> Raw:
@@ -171,13 +171,13 @@ def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over sites and seeds, and differences to `OTHERS`."""
     sizes = asdict(TABLES[setting.table]) | {"sites": seeds[0]["sites"]}
     joined = statistics.fmean(seed["share"] > 0 for seed in seeds)
-    found: dict[str, Any] = {"setting": asdict(setting) | sizes, "joined": joined, "methods": {}}
+    record: dict[str, Any] = {"setting": asdict(setting) | sizes, "joined": joined, "methods": {}}
 
     def means(method: str, at: int) -> np.ndarray:
         return np.array([np.mean([site[at] for site in seed[method]]) for seed in seeds])
 
     for method in (m for m in METHODS if all(m in seed for seed in seeds)):
-        found["methods"][method] = {
+        record["methods"][method] = {
             figure: {"mean": float(means(method, at).mean())}
             | {
                 f"over {other}": _mean_and_error(means(method, at) - means(other, at))
@@ -185,7 +185,7 @@ def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             }
             for at, figure in enumerate(FIGURES)
         }
-    return found
+    return record
 
 
 def _mean_and_error(differences: np.ndarray) -> list[float | None]:

@@ -58,21 +58,21 @@ def config_of(promise: str, root: str, sites: int, seed: int) -> RunConfig:
 
 def table(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over sites by row, and how the average stands against the best candidate."""
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         step: statistics.fmean(c["ladder"][step] for c in clients) for step in STEPS
     }
     for name in sorted(set.intersection(*(set(c["candidates"]) for c in clients))):
-        found[name] = statistics.fmean(c["candidates"][name] for c in clients)
+        record[name] = statistics.fmean(c["candidates"][name] for c in clients)
     best = [max(c["candidates"].values()) for c in clients]
     ahead = [c["ladder"]["joined"] - b for c, b in zip(clients, best, strict=True)]
     tests = [c["samples"]["test"] for c in clients]
     within = [a >= -(((1 - b) / m) ** 0.5) for a, b, m in zip(ahead, best, tests, strict=True)]
-    found["best candidate"] = statistics.fmean(best)
-    found["cells at least as good"] = statistics.fmean(a >= 0 for a in ahead)
-    found["cells within a standard error"] = statistics.fmean(within)
+    record["best candidate"] = statistics.fmean(best)
+    record["cells at least as good"] = statistics.fmean(a >= 0 for a in ahead)
+    record["cells within a standard error"] = statistics.fmean(within)
     gains = [c["ladder"]["joined"] - c["ladder"]["alone"] for c in clients]
-    found["joined over alone"] = _mean_and_error(gains)
-    return found
+    record["joined over alone"] = _mean_and_error(gains)
+    return record
 
 
 def _mean_and_error(values: Sequence[float]) -> list[float]:
@@ -90,15 +90,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "panas-networks")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    found = {}
+    results = {}
     for promise in PROMISES:
         config = config_of(promise, a.cifar_root, a.sites, a.seed)
         run = a.work / f"{promise}-{a.sites}-{a.seed}"
-        found[promise] = table(finished_in(run, config, a.workers)["clients"])
+        results[promise] = table(finished_in(run, config, a.workers)["clients"])
     if a.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
-    for promise, rows in found.items():
+    for promise, rows in results.items():
         print(f"\n{promise}")
         for name, value in rows.items():
             shown = (

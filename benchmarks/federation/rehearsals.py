@@ -63,19 +63,19 @@ def one(root: str, task: tuple[int, int, float]) -> dict[str, Any]:
     seed, n, epsilon = task
     with one_thread():
         world = draw(Setting(DATASET, n, LABELLED, epsilon, CLIENTS, ALPHA), root, seed)
-        found, costs = together(rehearsal(root, seed, epsilon))
+        result, costs = together(rehearsal(root, seed, epsilon))
         rule: Settings = (1.0, recipe_of(n, epsilon, 0.0).epochs)
         chosen: dict[str, Settings | None] = {"rule": rule, "nothing": None, "shared": rule}
-        if found.choice != "rule":
-            factor = found.best.learning_rate / rehearsal(root, seed, epsilon).recipe.learning_rate
-            tuned = (factor, found.best.epochs or 1)
-            chosen["shared"] = tuned if found.choice == "tuned" else None
+        if result.choice != "rule":
+            factor = result.best.learning_rate / rehearsal(root, seed, epsilon).recipe.learning_rate
+            tuned = (factor, result.best.epochs or 1)
+            chosen["shared"] = tuned if result.choice == "tuned" else None
         head = fit_public_head(world.public, world.classes)
         sites = [
             {name: accuracies(world, at, head, settings) for name, settings in chosen.items()}
             for at in range(CLIENTS)
         ]
-        return {"n": n, "epsilon": epsilon, "choice": found.choice, "cost": costs, "sites": sites}
+        return {"n": n, "epsilon": epsilon, "choice": result.choice, "cost": costs, "sites": sites}
 
 
 def rehearsal(root: str, seed: int, epsilon: float) -> Rehearsal:
@@ -105,11 +105,11 @@ def together(wanted: Rehearsal) -> tuple[Rehearsed, list[dict[str, float]]]:
         begin = time.process_time()
         for site in range(max(SITES)):
             log = Path(folder) / f"{site}.jsonl"
-            found = rehearsed(replace(wanted), Path(folder), log, 1)
+            result = rehearsed(replace(wanted), Path(folder), log, 1)
             if site + 1 in SITES:
                 seconds = time.process_time() - begin
                 costs.append({"sites": site + 1, "trainings": trainings[0], "seconds": seconds})
-    return found, costs
+    return result, costs
 
 
 def accuracies(world: World, at: int, head: Tensor, settings: Settings | None) -> list[float]:
@@ -145,11 +145,11 @@ def accuracies(world: World, at: int, head: Tensor, settings: Settings | None) -
     return [in_mix(world, site.mix, scores) for scores in (by_itself, both)]
 
 
-def in_mix(world: World, mix: Tensor, said: Tensor) -> float:
+def in_mix(world: World, mix: Tensor, values: Tensor) -> float:
     """Accuracy on test samples, under a site's mix."""
     y, classes = world.test.y, world.classes
     right = torch.zeros(classes, dtype=torch.float64)
-    right.index_add_(0, y, (said.argmax(1) == y).double())
+    right.index_add_(0, y, (values.argmax(1) == y).double())
     return float((right / torch.bincount(y, minlength=classes).clamp(min=1)) @ mix.double())
 
 
@@ -175,20 +175,20 @@ def main() -> None:
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Each line's mean over seeds, with its standard error."""
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     for run in runs:
         first, *rest = run["cost"]
-        found.setdefault("CPU seconds of one site", []).append(first["seconds"])
+        result.setdefault("CPU seconds of one site", []).append(first["seconds"])
         for c in rest:
             for what in ("trainings", "seconds"):
                 name = f"cost of {c['sites']} sites, {what}"
-                found.setdefault(name, []).append(c[what] / first[what])
+                result.setdefault(name, []).append(c[what] / first[what])
         for name in ("shared", "nothing"):
             for k, of in enumerate(("residual", "average")):
                 gains = [100 * (site[name][k] - site["rule"][k]) for site in run["sites"]]
                 line = f"n = {run['n']}, epsilon {run['epsilon']:g}: {of}, {name} over rule"
-                found.setdefault(line, []).append(statistics.fmean(gains))
-    return {name: _mean(values) for name, values in found.items()}
+                result.setdefault(line, []).append(statistics.fmean(gains))
+    return {name: _mean(values) for name, values in result.items()}
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

@@ -38,17 +38,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     a = parser.parse_args()
     parts, sites = a.parts.split(","), [int(n) for n in a.sites.split(",")]
-    found: dict[str, Any] = {"numbers": cost.NUMBERS}
+    record: dict[str, Any] = {"numbers": cost.NUMBERS}
     if "cost" in parts:
-        found["cost"] = cost.costs(sites, a.repeats)
+        record["cost"] = cost.costs(sites, a.repeats)
     if "trust" in parts:
-        found["trust"] = trust.trusts(sites)
+        record["trust"] = trust.trusts(sites)
     if "accuracy" in parts:
-        found["accuracy"] = accuracies(a, sites)
+        record["accuracy"] = accuracies(a, sites)
     if "audit" in parts:
-        found["audit"] = audit.audits(sites, accuracy.EPSILONS)
+        record["audit"] = audit.audits(sites, accuracy.EPSILONS)
     if a.json:
-        print(json.dumps(found))
+        print(json.dumps(record))
         return
     titles = {
         "cost": f"Cost of masking {cost.NUMBERS} numbers a site",
@@ -62,8 +62,8 @@ def main() -> None:
         "accuracy": accuracy.text,
         "audit": audit.text,
     }
-    for part in (p for p in PARTS if p in found):
-        print(f"{titles[part]}\n\n{tables[part](found[part])}\n")
+    for part in (p for p in PARTS if p in record):
+        print(f"{titles[part]}\n\n{tables[part](record[part])}\n")
 
 
 def accuracies(a: argparse.Namespace, sites: list[int]) -> list[dict[str, Any]]:

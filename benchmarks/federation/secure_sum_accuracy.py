@@ -59,7 +59,7 @@ def one(root: str, task: tuple[str, int, int]) -> dict[str, Any]:
     """Accuracy of each row on the test samples, by epsilon, of one seed."""
     dataset, sites, seed = task
     parts, test, classes = shared_out(dataset, root, sites, seed)
-    found: dict[str, Any] = {"n": len(parts[0].y)}
+    record: dict[str, Any] = {"n": len(parts[0].y)}
     for epsilon in EPSILONS:
         scores: dict[str, list[float]] = {name: [] for name in ROWS}
         for draw in range(DRAWS):
@@ -72,8 +72,8 @@ def one(root: str, task: tuple[str, int, int]) -> dict[str, Any]:
             "of sum": epsilon_of([Gaussian(noise.noise_multiplier)], DELTA),
             "of share": epsilon_of([Gaussian(noise.local)], DELTA),
         }
-        found[str(epsilon)] = {"accuracy": means, "epsilon": prices, "missing": noise.missing}
-    return found
+        record[str(epsilon)] = {"accuracy": means, "epsilon": prices, "missing": noise.missing}
+    return record
 
 
 def shared_out(
@@ -129,10 +129,10 @@ def _heads(
 
 def _head(numbers: Tensor, scale: float, own: tuple[Tensor, float] | None, classes: int) -> Tensor:
     """The shared head, with the sum's own class counts or with others of a variance."""
-    found = moments.from_numbers(numbers, classes, scale)
+    result = moments.from_numbers(numbers, classes, scale)
     if own is not None:
-        found = replace(found, counts=own[0].float(), counts_variance=own[1])
-    return shared_head(found)
+        result = replace(result, counts=own[0].float(), counts_variance=own[1])
+    return shared_head(result)
 
 
 def _opened(exact: Tensor, noise: SumNoise, rng: np.random.Generator) -> Tensor:
@@ -152,8 +152,8 @@ def summary(
     for dataset, sites in dict.fromkeys((d, k) for d, k, _ in tasks):
         of = [r for t, r in zip(tasks, results, strict=True) if t[:2] == (dataset, sites)]
         for epsilon in map(str, EPSILONS):
-            found = [r[epsilon]["accuracy"] for r in of]
-            gaps = [100 * (f["secure sum"] - f["central"]) for f in found]
+            result = [r[epsilon]["accuracy"] for r in of]
+            gaps = [100 * (f["secure sum"] - f["central"]) for f in result]
             rows.append(
                 {
                     "dataset": dataset,
@@ -162,7 +162,7 @@ def summary(
                     "n": of[0]["n"],
                     "epsilon": float(epsilon),
                     "seeds": len(of),
-                    "accuracy": {name: statistics.fmean(f[name] for f in found) for name in ROWS},
+                    "accuracy": {name: statistics.fmean(f[name] for f in result) for name in ROWS},
                     "points_to_central": statistics.fmean(gaps),
                     "error": statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None,
                     "epsilon_of_sum": of[0][epsilon]["epsilon"]["of sum"],

@@ -36,12 +36,12 @@ DRAWS = 100_000
 
 def audits(sites: Iterable[int], epsilons: Iterable[float]) -> list[dict[str, Any]]:
     """A row for each number of sites and epsilon of the sum."""
-    found = []
+    results = []
     for n in sites:
         last = np.arange(-50, 50)  # the protocol itself: nothing is lost, and nothing added
         exact = bool((left_of_sum(last, n) == last).all())
-        found += [audit(n, epsilon) | {"exact": exact} for epsilon in epsilons]
-    return found
+        results += [audit(n, epsilon) | {"exact": exact} for epsilon in epsilons]
+    return results
 
 
 def audit(sites: int, epsilon: float, draws: int = DRAWS) -> dict[str, Any]:

@@ -40,9 +40,9 @@ class Clock:
     def timed(self, step: str, work: Callable[..., T], *given: Any) -> T:
         """What the work makes of what is given."""
         began = time.process_time()
-        found = work(*given)
+        result = work(*given)
         self.calls.setdefault(step, []).append(1e3 * (time.process_time() - began))
-        return found
+        return result
 
     def means(self) -> dict[str, float]:
         """Milliseconds a call, by step."""
@@ -80,8 +80,8 @@ def cost(sites: int, missing: int, repeats: int = 1) -> dict[str, Any]:
             masked[i] = clock.timed("mask", parties[i].mask, x, _received(sealed, i))
         agreed = {i: clock.timed("agree", parties[i].agree, masked) for i in masked}
         answers = {i: clock.timed("unmask", parties[i].unmask, masked, agreed) for i in masked}
-        found = clock.timed("server", total, session, keys, sealed, masked, answers)
-        assert bool((found == plain).all())
+        result = clock.timed("server", total, session, keys, sealed, masked, answers)
+        assert bool((result == plain).all())
     last = max(masked)
     up = [len(keys[last]), sum(map(len, sealed[last].values())), len(agreed[last])]
     up += [len(answers[last])]

@@ -65,14 +65,14 @@ def one(root: str, task: tuple[int, float]) -> dict[str, Any]:
         mixes = [site.mix for site in f.world.sites]
         more = [rng.dirichlet(np.full(f.world.classes, SETTING.alpha)) for _ in range(max(SITES))]
         mixes = (mixes + [torch.from_numpy(mix) for mix in more])[: max(SITES)]
-        found, costs = together(space, alike, mixes)
-        sites = [site_of(f, at, space, alike, found) for at in range(len(f.world.sites))]
+        result, costs = together(space, alike, mixes)
+        sites = [site_of(f, at, space, alike, result) for at in range(len(f.world.sites))]
         return {
             "cost": costs,
             "macs": f.macs,
             "genomes": len({site["genome"] for site in sites}),
             "sites": sites,
-            "front": front(f, alike, found),
+            "front": front(f, alike, result),
         }
 
 
@@ -89,13 +89,13 @@ def together(
     """The search of all sites, one after the other; its cost so far at each of `SITES`."""
     passes, begin, costs = 0, time.perf_counter(), list[dict[str, float]]()
     for site, mix in enumerate(mixes):
-        found = search(space, replace(alike, site=site))
-        passes += found.passes
-        chosen_for(found, in_mix(alike, mix, site))
+        result = search(space, replace(alike, site=site))
+        passes += result.passes
+        chosen_for(result, in_mix(alike, mix, site))
         if site + 1 in SITES:
             seconds = time.perf_counter() - begin
             costs.append({"sites": site + 1, "passes": passes, "seconds": seconds})
-    return found, costs
+    return result, costs
 
 
 def in_mix(fitness: AgreementFitness, mix: torch.Tensor, site: int) -> AgreementFitness:
@@ -182,20 +182,20 @@ def main() -> None:
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Each line's mean over seeds, with its standard error."""
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
 
     def of_sites(name: str, value: Any, run: Mapping[str, Any]) -> None:
         values = [v for site in run["sites"] if (v := value(site)) is not None]
-        found.setdefault(name, []).append(statistics.fmean(values))
+        result.setdefault(name, []).append(statistics.fmean(values))
 
     for run in runs:
         first, *rest = run["cost"]
         for c in rest:
             for what in ("passes", "seconds"):
                 ratio = c[what] / first[what]
-                found.setdefault(f"cost of {c['sites']} sites, {what}", []).append(ratio)
-        found.setdefault("passes of one site", []).append(first["passes"])
-        found.setdefault("seconds of one site", []).append(first["seconds"])
+                result.setdefault(f"cost of {c['sites']} sites, {what}", []).append(ratio)
+        result.setdefault("passes of one site", []).append(first["passes"])
+        result.setdefault("seconds of one site", []).append(first["seconds"])
         for name, rival in (("over apart", "apart"), ("over random", "random")):
             of_sites(name, lambda s, r=rival: s[r] and 100 * (s["pick"] - s[r]), run)
         for name in ("predictor", "teacher", "student"):
@@ -204,8 +204,8 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]
         of_sites("below teacher", lambda s: 100 * (s["teacher"] - s["student"]), run)
         of_sites("share of its MACs", lambda s, m=run["macs"]: s["macs"] / m, run)
         of_sites("parameters", lambda s: s["parameters"], run)
-        found.setdefault("genomes of four sites", []).append(run["genomes"])
-    return {name: _mean(values) for name, values in found.items()}
+        result.setdefault("genomes of four sites", []).append(run["genomes"])
+    return {name: _mean(values) for name, values in result.items()}
 
 
 def table(found: Mapping[str, tuple[float, float]]) -> str:
@@ -240,8 +240,8 @@ def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
         for site in run["sites"]:
             points["taught in full"].append((site["macs"], site["student"]))
             points["phi with its heads"].append((run["macs"], site["predictor"]))
-    for (name, found), marker in zip(points.items(), "o^s", strict=True):
-        ax.scatter(*zip(*found, strict=True), label=name, marker=marker, alpha=0.7)
+    for (name, result), marker in zip(points.items(), "o^s", strict=True):
+        ax.scatter(*zip(*result, strict=True), label=name, marker=marker, alpha=0.7)
     ax.set_xscale("log")
     ax.set_xlabel("multiply-accumulates a sample")
     ax.set_ylabel("accuracy in the site's mix")

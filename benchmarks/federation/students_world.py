@@ -103,20 +103,20 @@ class Federation:
         counts = (SETTING.n * mix).float()
         return replace(fitness, held_out=SoftSamples(self.test, right), histogram=counts)
 
-    def accuracy(self, said: Tensor, mix: Tensor) -> float:
+    def accuracy(self, values: Tensor, mix: Tensor) -> float:
         """Of logits of the test samples, under a site's mix."""
         y, classes = self.world.test.y, self.world.classes
         of_class = torch.zeros(classes, dtype=torch.float64)
-        of_class.index_add_(0, y, (said.argmax(1) == y).double())
+        of_class.index_add_(0, y, (values.argmax(1) == y).double())
         return float((of_class / torch.bincount(y, minlength=classes).clamp(min=1)) @ mix.double())
 
     def predictor(self, at: int) -> float:
         """Accuracy of a site's predictor: the average of all heads and the residual."""
         site, heads = self.world.sites[at], {"shared": self.shared, **self.own[at]}
-        said = averaged(
+        values = averaged(
             self.world, site, self.known, heads, over=self.shared, share=self.known.joined.share
         )
-        return self.accuracy(said, site.mix)
+        return self.accuracy(values, site.mix)
 
     def student(self, at: int, genome: Genome) -> tuple[float, float]:
         """Accuracies of a site's teacher, its shared head with residual, and of its student."""
@@ -147,8 +147,8 @@ class Federation:
         distil(bottom, head, taught, config=config, rng=rng)
         with torch.no_grad():
             said = head(represent(bottom, self.test))
-        found = teacher(self.world.test.z), said
-        return self.accuracy(found[0], site.mix), self.accuracy(found[1], site.mix)
+        results = teacher(self.world.test.z), said
+        return self.accuracy(results[0], site.mix), self.accuracy(results[1], site.mix)
 
 
 def joined(root: str, seed: int) -> Federation:

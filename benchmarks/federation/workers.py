@@ -55,13 +55,13 @@ def main() -> None:
             logs.add(log)
     logs.add(searched(8)[1])
     one, many = (statistics.median(seconds[workers]) for workers in (1, a.workers))
-    found = {
+    results = {
         "identical_logs": len(logs) == 1,
         "speedup": one / many,
         "seconds": {str(workers): times for workers, times in seconds.items()},
     }
     if a.json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(results) + "\n")
         return
     sys.stdout.write(
         f"logs with 1, {a.workers} and 8 workers: "

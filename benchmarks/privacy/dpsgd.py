@@ -104,20 +104,20 @@ def cell(net: str, batch: int, a: argparse.Namespace) -> dict:
     steps = {s: make(net, batch, s) for s in STEPPERS if memory[s] is not None}
     times = timed(steps, a.repeats, a.seconds)
     median = {s: statistics.median(times[s]) if s in times else None for s in STEPPERS}
-    found: dict = {f"{s}_ms": median[s] for s in STEPPERS}
+    result: dict = {f"{s}_ms": median[s] for s in STEPPERS}
 
     def over(a: float | None, b: float | None) -> float | None:
         return a / b if a and b else None
 
-    found["ratio"] = over(median["ours"], median["nonprivate"])
+    result["ratio"] = over(median["ours"], median["nonprivate"])
     for rival in RIVALS:
-        found[f"{rival}_over_ours"] = over(median[rival], median["ours"])
-    found |= {f"{s}_added_mb": memory[s] for s in STEPPERS}
-    found["memory_ratio"] = over(memory["ours"], memory["nonprivate"])
-    found["parameters"] = sum(p.numel() for p in network(net).parameters())
-    found["genome"] = str(NETS[net][0])
-    found["repeats"] = {s: len(t) for s, t in times.items()}
-    return found
+        result[f"{rival}_over_ours"] = over(median[rival], median["ours"])
+    result |= {f"{s}_added_mb": memory[s] for s in STEPPERS}
+    result["memory_ratio"] = over(memory["ours"], memory["nonprivate"])
+    result["parameters"] = sum(p.numel() for p in network(net).parameters())
+    result["genome"] = str(NETS[net][0])
+    result["repeats"] = {s: len(t) for s, t in times.items()}
+    return result
 
 
 def show(net: str, batch: int, found: dict) -> None:
@@ -149,15 +149,15 @@ def main() -> None:
         net, batch, stepper = a.measure.split(",")
         print(added_memory(net, int(batch), stepper))
         return
-    found: dict[str, dict[str, dict]] = {}
+    result: dict[str, dict[str, dict]] = {}
     for net in a.nets.split(","):
         for batch in a.batches.split(","):
             got = cell(net, int(batch), a)
-            found.setdefault(net, {})[batch] = got
+            result.setdefault(net, {})[batch] = got
             if not a.json:
                 show(net, int(batch), got)
     if a.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def one(mode: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, A
     config = build_config(base, MODES[mode], {"seed": seed})
     with finished(config, workers) as (run, summary):
         ids = range(config.federation.clients)
-        found = [SearchRecord.read(home(run, i)).result.evaluations for i in ids]
+        results = [SearchRecord.read(home(run, i)).result.evaluations for i in ids]
         trials = [len(TuningRecord.read(home(run, i)).trials) for i in ids]
     clients = summary["clients"]
     return {
@@ -61,7 +61,7 @@ def one(mode: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, A
         "accuracy": summary["accuracy"]["mean"],
         "search_epsilon": max(float(c["epsilon"]["search"]) for c in clients),
         "epsilon": max(float(c["epsilon"]["spent"]) for c in clients),
-        "evaluations": statistics.fmean(found),
+        "evaluations": statistics.fmean(results),
         "trials": statistics.fmean(trials),
         "train_samples": statistics.fmean(c["samples"]["train"] for c in clients),
         "search_samples": statistics.fmean(c["samples"]["search"] for c in clients),
@@ -71,11 +71,11 @@ def one(mode: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, A
 
 def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Per mode: mean over seeds, with the standard deviation of the accuracy."""
-    found = {}
+    results = {}
     for mode in dict.fromkeys(r["mode"] for r in rows):
         mine = [r for r in rows if r["mode"] == mode]
         reached = [r["accuracy"] for r in mine]
-        found[mode] = {
+        results[mode] = {
             "mean": statistics.fmean(reached),
             "std": statistics.stdev(reached) if len(reached) > 1 else 0.0,
             "accuracies": reached,
@@ -87,7 +87,7 @@ def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "search_samples": statistics.fmean(r["search_samples"] for r in mine),
             "seconds": statistics.fmean(r["seconds"] for r in mine),
         }
-    return found
+    return results
 
 
 def _number(x: float) -> float | str:
@@ -122,12 +122,12 @@ def main() -> None:
     )
     seeds, modes = range(a.start, a.start + a.seeds), a.modes.split(",")
     rows = [one(mode, seed, base, a.workers) for seed in seeds for mode in modes]
-    found = table(rows)
+    record = table(rows)
     if a.json:
-        print(json.dumps({a.dataset: found, "runs": [r | _finite(r) for r in rows]}))
+        print(json.dumps({a.dataset: record, "runs": [r | _finite(r) for r in rows]}))
         return
     print(f"{a.dataset}, epsilon {a.epsilon:g}, {a.seeds} seeds")
-    for mode, f in found.items():
+    for mode, f in record.items():
         print(
             f"{mode:12s} accuracy {f['mean']:.3f} +- {f['std']:.3f}  search epsilon "
             f"{_text(f['search_epsilon'])}, of all {_text(f['epsilon'])}  "

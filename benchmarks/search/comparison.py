@@ -20,8 +20,8 @@ def compare(
 ) -> dict[str, Any]:
     """Medians, intervals, cost ratio and tests of one part of the benchmark."""
     curves = {
-        name: np.array([[at(trace, b * full, chance) for b in grid] for _, trace in found])
-        for name, found in runs.items()
+        name: np.array([[at(trace, b * full, chance) for b in grid] for _, trace in result])
+        for name, result in runs.items()
     }
     worse, doubtful = worse_than(curves)
     return {
@@ -47,8 +47,8 @@ def interval(values: Float[np.ndarray, "r b"], resamples: int = 2000) -> dict[st
     medians = np.median(values[rows], axis=1)
     low, high = np.quantile(medians, (0.025, 0.975), axis=0)
     middle = np.median(values, axis=0)
-    found = {"median": middle, "low": low, "high": high}
-    return {name: [round(float(x), 4) for x in values] for name, values in found.items()}
+    results = {"median": middle, "low": low, "high": high}
+    return {name: [round(float(x), 4) for x in values] for name, values in results.items()}
 
 
 def cost_ratio(
@@ -69,8 +69,8 @@ def cost_ratio(
         next((c for c, v, _ in trace if v >= final), math.inf) / p
         for (_, trace), (p, _), final in zip(ours, plain, finals, strict=True)
     )
-    found = {"medians": by_median, "paired": paired, "larger": max(by_median, paired)}
-    return {k: round(v, 4) if math.isfinite(v) else None for k, v in found.items()}
+    results = {"medians": by_median, "paired": paired, "larger": max(by_median, paired)}
+    return {k: round(v, 4) if math.isfinite(v) else None for k, v in results.items()}
 
 
 def worse_than(

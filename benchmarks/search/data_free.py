@@ -81,13 +81,13 @@ def activation_agreement(genome: Genome, spec: NetworkSpec, rng: np.random.Gener
 
 def _patterns(bottom: Bottom, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
     """For each block, which of its ReLUs are on, (n, units) of 0 and 1."""
-    found: list[Tensor] = []
+    values: list[Tensor] = []
     for block in bottom.blocks:
         if isinstance(block, SeparableBlock):
             before = block.norm(block.pointwise(block.depthwise(x)))
-            found.append((before > 0).flatten(1).float().detach())
+            values.append((before > 0).flatten(1).float().detach())
         x = block(x).detach()
-    return found
+    return values
 
 
 PROXIES: Mapping[str, Proxy] = {
@@ -145,12 +145,12 @@ def main() -> None:
         size = cost(genome, spec)
         scores["parameters"].append(float(size.parameters))
         scores["macs"].append(float(size.macs))
-    found = {name: float(spearmanr(reached, values).statistic) for name, values in scores.items()}
+    results = {name: float(spearmanr(reached, values).statistic) for name, values in scores.items()}
     if a.json:
-        print(json.dumps({a.dataset: found, "accuracies": reached}))
+        print(json.dumps({a.dataset: results, "accuracies": reached}))
         return
     print(f"{a.dataset}: {a.genomes} genomes, accuracy {min(reached):.3f} to {max(reached):.3f}")
-    for name, rho in found.items():
+    for name, rho in results.items():
         print(f"  {name:22s} Spearman {rho:+.3f}")
 
 

@@ -127,7 +127,7 @@ def train_one(
     rng = stream(seed, "table", name, str(genome))
     generator = torch_generator(rng)
     bottom, head = data.spec.bottom(genome, generator), data.spec.head(generator)
-    found: list[int] = []
+    result: list[int] = []
 
     def right(samples: Samples) -> int:
         return round(accuracy(bottom, head, samples) * len(samples))
@@ -136,10 +136,10 @@ def train_one(
     trainer = Trainer(bottom, head, data.train, config=config, rng=rng)
     for epoch in epochs:
         trainer.run(epoch)
-        found.append(right(data.validation))
+        result.append(right(data.validation))
     if epochs[-1] < HOW.epochs:
-        return Curve(found, None)
-    return Curve(found, right(data.test))
+        return Curve(result, None)
+    return Curve(result, right(data.test))
 
 
 def _curve(name: str, root: str | None, seed: int, text: str) -> dict[str, Any]:
@@ -154,8 +154,8 @@ def _scores(name: str, root: str | None, text: str) -> dict[str, Any]:
     """The data-free scores of one genome, on noise of one seed."""
     torch.set_num_threads(1)
     genome, spec = Genome.parse(text), parts(name, root, 0).spec
-    found = {p: f(genome, spec, stream(0, "table", p, text)) for p, f in PROXIES.items()}
-    return {"genome": text, **found}
+    results = {p: f(genome, spec, stream(0, "table", p, text)) for p, f in PROXIES.items()}
+    return {"genome": text, **results}
 
 
 def _resume(

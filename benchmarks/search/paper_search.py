@@ -91,7 +91,7 @@ def main() -> None:
             execution=Execution(workers=a.workers, journal=journal, on_progress=progress),
         )
     seconds = time.perf_counter() - began
-    found = {
+    results = {
         "search": a.search,
         "seconds": seconds,
         "passes": result.passes,
@@ -101,7 +101,7 @@ def main() -> None:
         "test": accuracy(*fitness.trained(result.best), test),
         "peak_gibibytes": peak.gibibytes,
     }
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(results) + "\n")
 
 
 class Peak:

@@ -109,8 +109,8 @@ def part(tasks: list[Task], workers: int, say: Callable[[str], None]) -> dict[st
     """Run all tasks; for each algorithm its runs, in the order of their seeds."""
     runs: dict[str, list[tuple[int, Trace]]] = {name: [] for name in ALGORITHMS}
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for k, (task, found) in enumerate(zip(tasks, pool.imap(run, tasks), strict=True), 1):
-            runs[task.algorithm].append(found)
+        for k, (task, result) in enumerate(zip(tasks, pool.imap(run, tasks), strict=True), 1):
+            runs[task.algorithm].append(result)
             if k % 60 == 0 or k == len(tasks) or task.work is not None:
                 say(f"{task.dataset}: {k} of {len(tasks)} runs")
     return runs
@@ -187,7 +187,7 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    found: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     for name in [a.dataset] if a.dataset else DATASETS:
         tasks = [
             Task(name, algorithm, seed, GRID[-1], a.cache_all)
@@ -196,7 +196,7 @@ def main() -> None:
         ]
         problem = problem_of(name, 0, None, None)
         runs = part(tasks, a.workers, say)
-        found[f"{name} table"] = compare(runs, GRID, problem.full, 1 / problem.classes)
+        records[f"{name} table"] = compare(runs, GRID, problem.full, 1 / problem.classes)
     if a.live != "none":
         # The slow ones one after the other, so that two workers seldom train the same genome.
         tasks = [
@@ -209,20 +209,20 @@ def main() -> None:
         runs = part(tasks, a.workers, say)
         problem = problem_of(a.live, 0, a.work, a.data_root)
         grid = tuple(b for b in GRID if b <= a.live_budget)
-        found[f"{a.live} live"] = compare(runs, grid, problem.full, 1 / problem.classes)
+        records[f"{a.live} live"] = compare(runs, grid, problem.full, 1 / problem.classes)
     if a.plot:
-        draw(found, a.plot)
-    ratios = [f["cost_ratio"]["larger"] for f in found.values()]
-    worse = sorted({name for f in found.values() for name in f["significantly_worse"]})
+        draw(records, a.plot)
+    ratios = [f["cost_ratio"]["larger"] for f in records.values()]
+    worse = sorted({name for f in records.values() for name in f["significantly_worse"]})
     if a.json:
         head = {
             "cost_ratio_to_plain_ga": None if None in ratios else max(ratios),
             "significantly_worse_than": worse,
             "cache_for_all": a.cache_all,
         }
-        print(json.dumps(head | {"parts": found}))
+        print(json.dumps(head | {"parts": records}))
         return
-    print("\n\n".join(report(name, f) for name, f in found.items()))
+    print("\n\n".join(report(name, f) for name, f in records.items()))
 
 
 if __name__ == "__main__":

@@ -204,12 +204,12 @@ def tabular_fitness(table: Table, seed: int) -> MeteredFitness:
 
 def at(trace: Trace, passes: float, chance: float) -> tuple[float, float]:
     """Best validation accuracy after so many passes, and its test accuracy; chance before any."""
-    found = (chance, chance)
+    results = (chance, chance)
     for cost, validation, test in trace:
         if cost > passes:
             break
-        found = (validation, test)
-    return found
+        results = (validation, test)
+    return results
 
 
 def predictors(table: Table) -> dict[str, dict[str, float]]:
@@ -234,7 +234,7 @@ def predictors(table: Table) -> dict[str, dict[str, float]]:
     if table.seeds > 1:
         final = table.validation[:, :, -1]
         per_seed["another seed's end"] = list(np.roll(final, 1, axis=1).T)
-    found = {}
+    results = {}
     for name, columns in per_seed.items():
         rows = []
         for seed, x in enumerate(columns):
@@ -245,8 +245,8 @@ def predictors(table: Table) -> dict[str, dict[str, float]]:
             rows.append([spearmanr(x, end).statistic, spearmanr(x, test).statistic, *kept])
         names = ("validation", "test", "recall in tenth", "recall in quarter")
         means = [statistics.fmean(float(v) for v in column) for column in zip(*rows, strict=True)]
-        found[name] = dict(zip(names, means, strict=True))
-    return found
+        results[name] = dict(zip(names, means, strict=True))
+    return results
 
 
 def main() -> None:
@@ -255,11 +255,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
     tables = {p.stem.removeprefix("search-"): p for p in sorted(TABLES.glob("search-*.npz"))}
-    found = {name: predictors(read_table(name)) for name in tables}
+    results = {name: predictors(read_table(name)) for name in tables}
     if a.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
-    for name, rows in found.items():
+    for name, rows in results.items():
         print(f"{name}: {'validation':>28s} {'test':>8s} {'in tenth':>9s} {'in quarter':>11s}")
         for predictor, r in rows.items():
             values = " ".join(f"{v:9.2f}" for v in r.values())

@@ -84,12 +84,12 @@ def regrets(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _at(rows: list[dict[str, Any]], key: str) -> dict[str, dict[str, float]]:
     """The median by epsilon and proposer."""
-    found: dict[str, dict[str, list[float]]] = {}
+    result: dict[str, dict[str, list[float]]] = {}
     for r in rows:
-        found.setdefault(f"{r['epsilon']:g}", {}).setdefault(r["proposer"], []).append(r[key])
+        result.setdefault(f"{r['epsilon']:g}", {}).setdefault(r["proposer"], []).append(r[key])
     return {
         e: {n: statistics.median(values) for n, values in names.items()}
-        for e, names in found.items()
+        for e, names in result.items()
     }
 
 
@@ -190,10 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     optimizer = {"trials": a.trials, "workers": a.workers}
     rows = replayed(a.table, a.work, repetitions=a.repetitions, searched=a.searched, **optimizer)
     real = lived(a.data_root, a.work, seeds=a.live_seeds, **optimizer) if a.data_root else []
-    found = summary(rows, real)
+    record = summary(rows, real)
     if a.plot:
-        draw(found, [r for r in rows if not r.get("searched")], a.plot)
-    print(json.dumps(found) if a.json else report(found, rows))
+        draw(record, [r for r in rows if not r.get("searched")], a.plot)
+    print(json.dumps(record) if a.json else report(record, rows))
 
 
 if __name__ == "__main__":

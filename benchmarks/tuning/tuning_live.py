@@ -153,17 +153,18 @@ def live(work: tuple[str, int], task: tuple[int, str]) -> dict[str, Any]:
     ground = Ground(Budget(LIVE_EPSILON, DELTA), seed, *fashion(root, seed))
     if name in FIXED:
         return _fixed(ground, name)
-    found = PROPOSERS[name](ground.task(), trials, seed)
+    results = PROPOSERS[name](ground.task(), trials, seed)
     again = [
-        ground.reached(found.best, ground.test, f"judge {k} {found.best}") for k in range(JUDGES)
+        ground.reached(results.best, ground.test, f"judge {k} {results.best}")
+        for k in range(JUDGES)
     ]
     return {
         "proposer": name,
         "seed": seed,
-        "best": found.best.to_json(),
+        "best": results.best.to_json(),
         "accuracy": statistics.fmean(again),
-        "over": sum(not ground.affordable(s) for s in found.settings),
-        "seconds": found.seconds,
+        "over": sum(not ground.affordable(s) for s in results.settings),
+        "seconds": results.seconds,
     }
 
 

@@ -141,7 +141,7 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
         right = rng.choice(trained[trained >= 0])
         return float(right / table.about["samples"]["validation"])
 
-    found = PROPOSERS[name](
+    results = PROPOSERS[name](
         Task(
             objective,
             lambda batch, epochs: table.least(e, batch, epochs),
@@ -154,7 +154,7 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
     )
     means = table.means(e)
     within = means if searched else means[..., :1]  # what the proposer could come to
-    chosen = means[table.cell(e, found.best)]
+    chosen = means[table.cell(e, results.best)]
     return {
         "proposer": name,
         "searched": searched,
@@ -162,8 +162,8 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
         "accuracy": float(chosen),
         "regret": float(within.max() - chosen),
         "over": over,
-        "seconds": found.seconds,
-        "seen": [float(means[table.cell(e, s)]) for s in found.settings],
+        "seconds": results.seconds,
+        "seen": [float(means[table.cell(e, s)]) for s in results.settings],
     }
 
 

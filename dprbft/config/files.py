@@ -85,12 +85,12 @@ def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
     its sites here has in `site.toml`, who would refuse a larger one."""
     federation = settings.get("federation", {})
     folders = federation.get("sites", ()) if isinstance(federation, dict) else ()
-    found = [Privacy.model_fields["delta"].default]
+    results = [Privacy.model_fields["delta"].default]
     for folder in folders if isinstance(folders, list | tuple) else ():
         with suppress(OSError, ValueError, TypeError):  # whoever opens the site says so
             delta = tomllib.loads((Path(folder) / "site.toml").read_text()).get("delta")
-            found += [delta] if isinstance(delta, float) and 0 < delta < 1 else []
-    return {"privacy": {"delta": min(found)}} if len(found) > 1 else {}
+            results += [delta] if isinstance(delta, float) and 0 < delta < 1 else []
+    return {"privacy": {"delta": min(results)}} if len(results) > 1 else {}
 
 
 def _may_look(settings: dict[str, Any]) -> bool:
@@ -120,19 +120,19 @@ def merge(*layers: dict[str, Any]) -> dict[str, Any]:
 
 def with_paths(settings: dict[str, Any], folder: Path = Path()) -> dict[str, Any]:
     """The settings with all paths absolute; relative ones are of `folder`."""
-    found = dict(settings)
+    results = dict(settings)
     if isinstance(data := settings.get("data"), dict):
         named = {k: v for k, v in data.items() if k in DATASETS and isinstance(v, str)}
         paths = {key: _absolute(value, folder) for key, value in named.items()}
         if isinstance(root := data.get("data_root"), str):
             paths["data_root"] = str((folder / Path(root).expanduser()).resolve())
-        found["data"] = data | paths
+        results["data"] = data | paths
     if isinstance(federation := settings.get("federation"), dict):
         files = federation.get("client_data")
         if isinstance(files, list | tuple) and all(isinstance(f, str) for f in files):
             whole = [_absolute(f, folder) for f in files]
-            found["federation"] = federation | {"client_data": whole}
-    return found
+            results["federation"] = federation | {"client_data": whole}
+    return results
 
 
 def _absolute(dataset: str, folder: Path) -> str:

@@ -45,14 +45,14 @@ def list_settings(given: dict[str, Any]) -> list[Setting]:
     config, family = built.model_dump(mode="json"), built.federation.family
     preset = {"preset": given["preset"]} if "preset" in given else {}
     defaults = build_config(preset).model_dump(mode="json")
-    found = []
+    results = []
     for key, kind, about in _declared():
         if not family.reads(key) or key in OF_HUB:
             continue
         section, _, name = key.rpartition(".")
         below = given.get(section, {}) if section else given
         here, usual = (d[section] if section else d for d in (config, defaults))
-        found.append(
+        results.append(
             Setting(
                 key=key,
                 value=_plain(here[name]),
@@ -62,7 +62,7 @@ def list_settings(given: dict[str, Any]) -> list[Setting]:
                 is_set=isinstance(below, dict) and name in below,
             )
         )
-    return found
+    return results
 
 
 def _declared() -> Iterator[tuple[str, str, str]]:

@@ -116,14 +116,14 @@ class Request:
         whole = [head["message"], *(sizes[name] for name in names)]
         message, *files = _parts(content, at, whole, "request")
         text = {name: head[name] for name in ("run", "site", "verb", "nonce")}
-        found = Request(
+        request = Request(
             **text,
             number=head["number"],
             content=message,
             files=dict(zip(names, files, strict=True)),
         )
-        _check_form(found._header(), content, at, "request")
-        return found
+        _check_form(request._header(), content, at, "request")
+        return request
 
     def _header(self) -> dict[str, Any]:
         text = {"run": self.run, "site": self.site, "verb": self.verb, "nonce": self.nonce}
@@ -174,9 +174,9 @@ class Answer:
         head, at = _header(content, "answer", _ANSWER, cap)
         message, signature = _parts(content, at, [head["message"], head["signature"]], "answer")
         given = {name: head[name] for name in ("run", "site", "verb", "nonce", "code")}
-        found = Answer(**given, content=message, signature=signature)
-        _check_form(found._header(), content, at, "answer")
-        return found
+        answer = Answer(**given, content=message, signature=signature)
+        _check_form(answer._header(), content, at, "answer")
+        return answer
 
     def _header(self) -> dict[str, Any]:
         text = {"run": self.run, "site": self.site, "verb": self.verb, "nonce": self.nonce}

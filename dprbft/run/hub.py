@@ -121,7 +121,7 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
     view, rounds = RunView(run, config), read_rounds(server_folder(run))
     sites = Remote(view, 1)
     finished = [sites.done("train", i) for i in range(len(sites.names))]
-    found = carried(server_folder(run))
+    result = carried(server_folder(run))
     summary = {
         "preset": config.preset,
         "method": config.federation.method,
@@ -138,8 +138,8 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
             "up_bytes": sum(r.up_bytes for r in rounds),
             "down_bytes": sum(r.down_bytes for r in rounds) + result_bytes(server_folder(run)),
             # All frames, public files among them; the two above are what rounds exchange.
-            "carried_down_bytes": sum(down for down, _ in found.values()),
-            "carried_up_bytes": sum(up for _, up in found.values()),
+            "carried_down_bytes": sum(down for down, _ in result.values()),
+            "carried_up_bytes": sum(up for _, up in result.values()),
         },
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},

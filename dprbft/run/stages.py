@@ -179,12 +179,12 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
 
 def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, JoiningPrice]:
     """What joining and a residual will have cost, by site; without those that cannot pay."""
-    places, found = run.view.places, dict[int, JoiningPrice]()
+    places, result = run.view.places, dict[int, JoiningPrice]()
     for i in chosen(run.config, clients):
         with suppress(BudgetExhausted):
             if places[i].there:
-                found[i] = joining_price(open_site(places[i]))
-    return found
+                result[i] = joining_price(open_site(places[i]))
+    return result
 
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:

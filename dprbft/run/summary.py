@@ -58,14 +58,14 @@ def exact_pooling(view: RunView, places: Sequence[SitePlace]) -> dict[str, float
     without a common map, and where the data of a site have gone before it was measured.
     """
     names, path = [place.name for place in places], pooled_file(view.run)
-    known = read_json(path)["accuracy"] if path.exists() else {}
-    if known.keys() >= {*names}:
-        return {name: known[name] for name in names}
+    record = read_json(path)["accuracy"] if path.exists() else {}
+    if record.keys() >= {*names}:
+        return {name: record[name] for name in names}
     if view.feature_map is None or not all(changed(place) for place in places):
         return {}
-    found = _measured(view, view.feature_map, places)
-    write_json(path, {"accuracy": found})
-    return found
+    result = _measured(view, view.feature_map, places)
+    write_json(path, {"accuracy": result})
+    return result
 
 
 def _measured(view: RunView, phi: FeatureMap, places: Sequence[SitePlace]) -> dict[str, float]:
@@ -87,8 +87,8 @@ def _measured(view: RunView, phi: FeatureMap, places: Sequence[SitePlace]) -> di
 
 def moments_of(samples: Samples, phi: FeatureMap) -> Moments:
     """Exact moments and class counts of samples."""
-    found = exact_moments(phi(samples.inputs()), samples.y, samples.classes)
-    return replace(found, counts=samples.histogram().double())
+    moments = exact_moments(phi(samples.inputs()), samples.y, samples.classes)
+    return replace(moments, counts=samples.histogram().double())
 
 
 def _right(scores: Float[Tensor, "n classes"], y: Tensor) -> float:
@@ -110,8 +110,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     if config.federation.remote:
         return summarise_hub(run, config)
     view = RunView(run, config)
-    known = [place for place in view.places if has_results(place)]
-    if not known and not is_done(run, "train") and all(place.there for place in view.places):
+    places = [place for place in view.places if has_results(place)]
+    if not places and not is_done(run, "train") and all(place.there for place in view.places):
         for place in view.places:
             check_book(place)
         raise BadInput(
@@ -119,8 +119,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             f"`panas run --resume --out {run}`"
         )
     done = is_done(run, "train")
-    pooled = exact_pooling(view, known) if done and config.federation.baselines else {}
-    clients = [_client(place, pooled.get(place.name)) for place in known or view.places]
+    pooled = exact_pooling(view, places) if done and config.federation.baselines else {}
+    clients = [_client(place, pooled.get(place.name)) for place in places or view.places]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
     summary = {
@@ -137,7 +137,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "unlabelled_samples": len(view.unlabelled),
         "class_names": list(view.facts.class_names),
         "clients": clients,
-        "absent": [place.name for place in view.places if place not in known],
+        "absent": [place.name for place in view.places if place not in places],
         "accuracy": _accuracies(clients),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
@@ -162,14 +162,14 @@ def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
 def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     ledger = check_book(place)
     report, steps = SiteReport.read(place.home), SiteReport.read(place.home).steps
-    found = SearchRecord.read(place.home) if search_file(place.home).exists() else None
+    record = SearchRecord.read(place.home) if search_file(place.home).exists() else None
     count, seen = ledger.head()
     spent = totals(ledger.account().as_owned(place.run))
     return {
         "id": place.index,
         "name": place.name,
-        "genome": str(found.genome) if found else None,
-        **(asdict(found.cost) if found else {c: report.setting.get(c) for c in COSTS}),
+        "genome": str(record.genome) if record else None,
+        **(asdict(record.cost) if record else {c: report.setting.get(c) for c in COSTS}),
         "samples": report.samples,
         "setting": report.setting,
         "accuracy": {
@@ -220,14 +220,14 @@ def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
 
 
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found = [c["accuracy"] for c in clients]
-    selected = [a["selected"] for a in found]
+    results = [c["accuracy"] for c in clients]
+    selected = [a["selected"] for a in results]
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
-        "local_last": _mean([a["local_last"] for a in found]),
-        "global_last": _mean([a["global_last"] for a in found]),
-        "pooled": _mean([a["pooled"] for a in found]),
+        "local_last": _mean([a["local_last"] for a in results]),
+        "global_last": _mean([a["global_last"] for a in results]),
+        "pooled": _mean([a["pooled"] for a in results]),
         "ladder": {
             step: _mean([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },

@@ -36,13 +36,13 @@ class UnmaskAnswer:
         for start in range(0, len(content), RECORD_BYTES):
             record = content[start : start + RECORD_BYTES]
             shares[record[0] & 1][int.from_bytes(record[1:5], "big")] = record[5:]
-        found = UnmaskAnswer(*shares)
-        if found.to_bytes() != content or shares[SELF].keys() & shares[PAIR].keys():
+        answer = UnmaskAnswer(*shares)
+        if answer.to_bytes() != content or shares[SELF].keys() & shares[PAIR].keys():
             raise BadInput(
                 f"expected shares from site {site} in their one form, got {len(content)} bytes of "
                 "another; ask the site again"
             )
-        return found
+        return answer
 
 
 Dealt = Mapping[int, Mapping[int, bytes]]
@@ -75,8 +75,8 @@ def short_of_shares(
     session: Session, answers: Mapping[int, UnmaskAnswer], dealt: Dealt
 ) -> list[int]:
     """The sites whose secret these answers do not open."""
-    found = dict.fromkeys(sorted(dealt), 0)
+    result = dict.fromkeys(sorted(dealt), 0)
     for answer in answers.values():
         for owner in (*answer.of_self, *answer.of_pair):
-            found[owner] += 1
-    return [owner for owner, shares in found.items() if shares < session.threshold]
+            result[owner] += 1
+    return [owner for owner, shares in result.items() if shares < session.threshold]

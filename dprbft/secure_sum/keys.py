@@ -68,18 +68,18 @@ def read_keys(
     verify: Callable[[int, bytes, bytes], bool] | None = None,
 ) -> dict[int, Announced]:
     """What sites announced, in order; BadInput if fewer than n - t, or a signature is wrong."""
-    found = {}
+    results = {}
     for site in sorted(keys):
         session.position(site)
-        found[site] = announced = Announced.from_bytes(keys[site], site)
+        results[site] = announced = Announced.from_bytes(keys[site], site)
         content = announced.signed_part(session, site)
         if verify is not None and not verify(site, content, announced.signature):
             raise BadInput(
                 f"expected keys signed by site {site} itself, got others; compare its public key "
                 "in federation.json with its administrator"
             )
-    session.check_enough(len(found), "keys")
-    return found
+    session.check_enough(len(results), "keys")
+    return results
 
 
 def derived(secret: bytes, session: Session, purpose: str, *sites: int) -> bytes:

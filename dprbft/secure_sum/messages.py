@@ -104,10 +104,10 @@ class Parts:
     def from_bytes(content: bytes) -> "Parts":
         """Decode what `to_bytes` made; BadInput if it is another message."""
         about = _read(content, "parts", parts=dict)
-        found = Parts(_unhex(about["parts"], "parts"))
-        if found.to_bytes() != content:
+        parts = Parts(_unhex(about["parts"], "parts"))
+        if parts.to_bytes() != content:
             raise BadInput("expected parts in their one form, got others")
-        return found
+        return parts
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class Survivors:
         """Decode what `to_bytes` made; BadInput if it is another message."""
         about = _read(content, "survivors", sites=list, agreed=dict)
         sites, agreed = about["sites"], _unhex(about["agreed"], "survivors")
-        found = Survivors(_sites(sites, "survivors"), agreed)
-        if found.to_bytes() != content:
+        survivors = Survivors(_sites(sites, "survivors"), agreed)
+        if survivors.to_bytes() != content:
             raise BadInput("expected survivors in their one form, got others")
-        return found
+        return survivors
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ class MaskedRelease:
             length = int.from_bytes(content[:8], "little")
             about = json.loads(content[8 : 8 + length])["__metadata__"]["message"]
             facts = _read(about.encode(), "masked", site=int, round=int, receipt=str)
-            found = MaskedRelease(**facts, numbers=arrays["numbers"])
+            release = MaskedRelease(**facts, numbers=arrays["numbers"])
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise BadInput("expected a masked vector, got bytes that do not decode") from e
-        if found.numbers.dtype != np.uint64 or found.numbers.shape != (size,):
-            raise BadInput(f"expected {size} masked numbers, got {found.numbers.shape}")
-        if not _NUMBER.fullmatch(found.receipt) or found.to_bytes() != content:
+        if release.numbers.dtype != np.uint64 or release.numbers.shape != (size,):
+            raise BadInput(f"expected {size} masked numbers, got {release.numbers.shape}")
+        if not _NUMBER.fullmatch(release.receipt) or release.to_bytes() != content:
             raise BadInput("expected a masked vector in its one form, got another")
-        return found
+        return release
 
 
 def _json(kind: str, **about: Any) -> bytes:

@@ -34,12 +34,12 @@ def worth_summing(needed: Mapping[int, float], least: int, missing: int) -> tupl
     """
     order = sorted(needed, key=lambda site: (needed[site], site))
     most = len(order)
-    found = [
+    results = [
         (needed[order[n - 1]] / math.sqrt(n * (n - missing)), -n)
         for n in range(max(least, most - missing), most + 1)
         if missing <= most_missing(n)
     ]
-    return tuple(sorted(order[: -min(found)[1]])) if found else ()
+    return tuple(sorted(order[: -min(results)[1]])) if results else ()
 
 
 def check_libraries() -> None:

@@ -88,10 +88,10 @@ def dealt_to(
     cipher, about = _cipher(session, way, agreed(key, public, way[0]))
     sealed, told = content[:SEALED_BYTES], content[SEALED_BYTES:]
     try:
-        found = cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
+        result = cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
     except (InvalidTag, ValueError):
         return b""
-    return found if tags(found, session, way) == told else b""
+    return result if tags(result, session, way) == told else b""
 
 
 def _cipher(

@@ -126,9 +126,9 @@ def total(
             "expected a sum that fits its check number, got another: a masked vector was changed, "
             "or is of another session; start a new run"
         )
-    found = summed[:-CHECK_NUMBERS]
-    checked_range(found, len(masked))
-    return found
+    result = summed[:-CHECK_NUMBERS]
+    checked_range(result, len(masked))
+    return result
 
 
 def _sum(session: Session, known: Mapping[int, Announced], masked: Mapping[int, Masked]) -> Masked:

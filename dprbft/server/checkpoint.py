@@ -59,8 +59,8 @@ class ServerFiles:
         """The answer of a round; BadInput if it is damaged."""
         path = round_folder(self.folder, round) / BROADCAST
         content = read_bytes(path)
-        known = [r.broadcast for r in read_rounds(self.folder) if r.round == round]
-        if known and hashlib.sha256(content).hexdigest() != known[0]:
+        texts = [r.broadcast for r in read_rounds(self.folder) if r.round == round]
+        if texts and hashlib.sha256(content).hexdigest() != texts[0]:
             raise BadInput(f"expected {path} as it was written, got a damaged file; start anew")
         try:
             return Broadcast.from_bytes(content, width=self.width, classes=self.classes)

@@ -64,8 +64,8 @@ class Server:
 
     def _begin(self) -> frozenset[int]:
         """The sites that are ready: those that took part before, and of the others who says so."""
-        known = {site for record in self.files.records() for site in record.sites}
-        ready = self._check(self.sites - known, 1, first=True) | (self.sites & known)
+        sites = {site for record in self.files.records() for site in record.sites}
+        ready = self._check(self.sites - sites, 1, first=True) | (self.sites & sites)
         if not ready:
             raise SiteRefusal(min(self.sites), Code.ABSENT)
         return ready

@@ -81,9 +81,9 @@ class SumServer:
         if self.files.latest():
             return
         if not self.files.answered(ROUND):
-            everyone, (found, there) = range(self.config.federation.clients), self._sum()
+            everyone, (result, there) = range(self.config.federation.clients), self._sum()
             absent = [site for site in everyone if site not in there]
-            self.files.put_answer(self.answer(found, ROUND), absent)
+            self.files.put_answer(self.answer(result, ROUND), absent)
         self._finish(began)
 
     def _finish(self, began: float) -> None:
@@ -122,9 +122,9 @@ class SumServer:
             opened = self._open(plan, there)
             self._kept.open(opened)
         survivors = self._kept.survivors() or self._receive(opened)
-        found = self._unmask(opened, survivors)
+        result = self._unmask(opened, survivors)
         noise = noise_of(opened.plan, width, classes)
-        moments = from_total(found, classes, noise, len(survivors))
+        moments = from_total(result, classes, noise, len(survivors))
         tensors = {"A": moments.A, "B": moments.B}
         assert moments.counts is not None
         about = {"sites": str(list(survivors)), "variance": str(moments.variance)}
@@ -171,11 +171,11 @@ class SumServer:
         content = Parts(keys).to_bytes()
 
         def shares_of(site: int, reply: bytes) -> Mapping[int, bytes]:
-            found = Parts.from_bytes(reply).parts
+            result = Parts.from_bytes(reply).parts
             sizes = {i: TAGS_BYTES if i == site else DEALT_BYTES for i in keys}
-            if {i: len(part) for i, part in found.items()} != sizes:
+            if {i: len(part) for i, part in result.items()} != sizes:
                 raise BadInput("expected shares and their tags for each site, got others")
-            return found
+            return result
 
         shares = self._ask(Verb.SHARE, dict.fromkeys(keys, content), shares_of)
         self._check_enough(plan, len(shares), "shares")
@@ -189,8 +189,8 @@ class SumServer:
 
         def keep(site: int, reply: bytes) -> bytes:
             if reply:  # else a process that died at the site has spent what it costs
-                found = MaskedRelease.from_bytes(reply, size)
-                if (found.site, found.round) != (site, ROUND):
+                release = MaskedRelease.from_bytes(reply, size)
+                if (release.site, release.round) != (site, ROUND):
                     raise BadInput(f"expected a masked vector of site {site}, got another's")
                 write_bytes(self._kept.masked(site), reply)
             self.listener(SiteTrained(site, ROUND))
@@ -207,9 +207,9 @@ class SumServer:
     def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
         """Have the sum over the survivors opened, and open it."""
         session, dealt = opened.plan.session, opened.shares
-        found = self._kept.answers(opened, survivors)
-        waiting = [i for i in survivors if i in self.sites and i not in found]
-        if not short_of_shares(session, found, dealt):
+        result = self._kept.answers(opened, survivors)
+        waiting = [i for i in survivors if i in self.sites and i not in result]
+        if not short_of_shares(session, result, dealt):
             waiting = []
         content = self._agreed(opened, survivors) if waiting else b""
 
@@ -218,14 +218,14 @@ class SumServer:
             write_bytes(self._kept.answer(site), reply)
             return answer
 
-        found |= self._ask(Verb.UNMASK, dict.fromkeys(waiting, content), keep)
-        self._check_enough(opened.plan, len(found), "answers to the unmasking")
+        result |= self._ask(Verb.UNMASK, dict.fromkeys(waiting, content), keep)
+        self._check_enough(opened.plan, len(result), "answers to the unmasking")
         size = masked_size(self.files.width, self.files.classes)
         masked = {
             i: MaskedRelease.from_bytes(read_bytes(self._kept.masked(i)), size).numbers
             for i in survivors
         }
-        answers = {i: answer.to_bytes() for i, answer in found.items()}
+        answers = {i: answer.to_bytes() for i, answer in result.items()}
         return total(session, opened.keys, dealt, masked, answers)
 
     def _agreed(self, opened: Opened, survivors: tuple[int, ...]) -> bytes:
@@ -243,7 +243,7 @@ class SumServer:
     ) -> dict[int, T]:
         """What was taken of the sites' replies; a site that is missing, or sends what is no reply,
         is left out. SiteRefusal, once all have answered, for the first that refuses."""
-        found, refused = dict[int, T](), dict[int, SiteRefusal]()
+        result, refused = dict[int, T](), dict[int, SiteRefusal]()
         for site, reply in self.engine.call(verb, messages):
             if reply.code in MISSING:
                 self.listener(SiteAbsent(site, ROUND))
@@ -252,12 +252,12 @@ class SumServer:
                 refused[site] = SiteRefusal(site, reply.code)
                 continue
             try:
-                found[site] = take(site, reply.release)
+                result[site] = take(site, reply.release)
             except BadInput as e:
                 self.listener(SiteAbsent(site, ROUND, expected(e)))
         for site in sorted(refused):
             raise refused[site]
-        return found
+        return result
 
     def _check_enough(self, plan: SumPlan, found: int, what: str) -> None:
         least = plan.session.threshold

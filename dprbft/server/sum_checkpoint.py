@@ -77,13 +77,13 @@ class SumFiles:
 
     def answers(self, opened: Opened, survivors: tuple[int, ...]) -> dict[int, UnmaskAnswer]:
         """The right answers that have come; a file that is damaged counts as none."""
-        session, found = opened.plan.session, dict[int, UnmaskAnswer]()
+        session, result = opened.plan.session, dict[int, UnmaskAnswer]()
         for site in survivors:
             if (path := self.answer(site)).exists():
                 with contextlib.suppress(BadInput):
                     content = read_bytes(path)
-                    found[site] = read_answer(session, content, site, opened.shares, survivors)
-        return found
+                    result[site] = read_answer(session, content, site, opened.shares, survivors)
+        return result
 
     def survivors(self) -> tuple[int, ...] | None:
         """Whose sum is opened; None before that is known."""

@@ -24,11 +24,11 @@ class Traffic:
         self._waiting[verb] = before[0] + down, before[1] + up
         if verb in GREETINGS:
             return
-        found = carried(self.server)
+        result = carried(self.server)
         for each, (more_down, more_up) in self._waiting.items():
-            down, up = found.get(each.value, (0, 0))
-            found[each.value] = down + more_down, up + more_up
-        record = {v: {"down_bytes": d, "up_bytes": u} for v, (d, u) in found.items()}
+            down, up = result.get(each.value, (0, 0))
+            result[each.value] = down + more_down, up + more_up
+        record = {v: {"down_bytes": d, "up_bytes": u} for v, (d, u) in result.items()}
         write_json(traffic_file(self.server), {"carried": record})
         self._waiting.clear()
 
@@ -36,5 +36,5 @@ class Traffic:
 def carried(server: Path) -> dict[str, tuple[int, int]]:
     """Bytes down and up by verb, as far as noted."""
     path = traffic_file(server)
-    found = read_json(path)["carried"] if path.exists() else {}
-    return {verb: (int(r["down_bytes"]), int(r["up_bytes"])) for verb, r in found.items()}
+    record = read_json(path)["carried"] if path.exists() else {}
+    return {verb: (int(r["down_bytes"]), int(r["up_bytes"])) for verb, r in record.items()}

@@ -71,20 +71,20 @@ class UpdateServer:
         self._finish(ready)
 
     def _ready(self) -> frozenset[int]:
-        found, refused = set[int](), dict[int, Reply]()
+        result, refused = set[int](), dict[int, Reply]()
         for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sorted(self.sites), b"")):
             if reply.code is Code.ABSENT:
                 self.listener(SiteAbsent(site, 0))
             elif reply.code is not Code.DONE:
                 refused[site] = reply
             else:
-                found.add(site)
+                result.add(site)
                 self.listener(SiteReady(site))
         for site, reply in sorted(refused.items()):
             check_reply(site, reply)
-        if not found:
+        if not result:
             raise SiteRefusal(min(self.sites), Code.ABSENT)
-        return frozenset(found)
+        return frozenset(result)
 
     def _round(self, number: int, asked: frozenset[int], chosen: Sequence[int]) -> None:
         began, memory = time.perf_counter(), self._memory(number - 1)
@@ -138,12 +138,12 @@ class UpdateServer:
 
     def _orders(self, memory: Bundle, sites: Sequence[int], number: int) -> dict[int, bytes]:
         """The bytes for each site; one encoding for all that are sent the same."""
-        encoded, found = dict[int, bytes](), dict[int, bytes]()
+        encoded, result = dict[int, bytes](), dict[int, bytes]()
         for site, bundle in self.half.orders(memory, sites, number).items():
             if id(bundle) not in encoded:
                 encoded[id(bundle)] = Order(number, bundle).to_bytes()
-            found[site] = encoded[id(bundle)]
-        return found
+            result[site] = encoded[id(bundle)]
+        return result
 
     def _updates(self, number: int, sites: Sequence[int]) -> Iterator[Update]:
         """What sites sent in a round, one at a time; nothing of those that sent nothing."""

@@ -166,14 +166,14 @@ def declared(
     raw = read(path, how)
     for note in raw.notes:  # on the owner's own screen
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
-    found = facts or infer(
+    result = facts or infer(
         raw,
         public=known,
         classes=settings.classes or (() if known is None else _all_classes(known, raw)),
         ranges=settings.ranges,
         bits=settings.bits,
     )
-    return found, fit(raw, found, settings.name)
+    return result, fit(raw, result, settings.name)
 
 
 def _all_classes(*raws: Raw) -> tuple[str, ...]:
@@ -262,8 +262,8 @@ def read_samples(path: Path, classes: int) -> Samples:
     tensors, notes = read_tensors(path)
     part = tensors.get("part")
     # Before official parts were written down, those that had samples counted.
-    found = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
-    official = tuple(map(int, notes["official"].split() if "official" in notes else found))
+    result = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
+    official = tuple(map(int, notes["official"].split() if "official" in notes else result))
     groups = tensors.get("groups")
     return Samples(tensors["x"], tensors["y"], classes, groups, part, official)
 

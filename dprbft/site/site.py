@@ -252,8 +252,8 @@ def check_book(place: SitePlace) -> Ledger:
     """The ledger of a site; BadInput if it lacks what it held after the last verb of any run."""
     ledger = site_ledger(place.folder, place.run)
     for note in sorted(place.home.parent.glob(f"*/{book_file(place.home).name}")):
-        known = read_json(note)
-        ledger.check_holds(known["count"], known["hash"])
+        record = read_json(note)
+        ledger.check_holds(record["count"], record["hash"])
     return ledger
 
 

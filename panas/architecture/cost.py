@@ -108,16 +108,16 @@ def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
         with torch.device("meta"), torch.no_grad():
             module = block.build(shape[0]).eval()
             with FlopCounterMode(display=False) as counter:
-                found = tuple(module(torch.zeros(1, *shape)).shape)
+                results = tuple(module(torch.zeros(1, *shape)).shape)
     except Exception as e:
         raise BadInput(
             f"expected block {block} to build and run for a map of {shape} on torch's meta device, "
             f"got {type(e).__name__}: {' '.join(str(e).split())}; correct its build"
         ) from e
-    if found != (1, *after):
+    if results != (1, *after):
         raise BadInput(
             f"expected block {block} to turn a map of {shape} into {after}, as it says, got "
-            f"{found[1:]}; correct its build, out_channels or out_side"
+            f"{results[1:]}; correct its build, out_channels or out_side"
         )
     return Cost(
         parameters=sum(p.numel() for p in module.parameters()),

@@ -37,14 +37,14 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
             f"expected as many labels as images, at least one, got {len(images)} images and "
             f"{len(labels)} labels"
         )
-    found = [_image(image) for image in images]
-    shapes = {tuple(image.shape) for image in found}
+    values = [_image(image) for image in images]
+    shapes = {tuple(image.shape) for image in values}
     if len(shapes) > 1:
         raise BadInput(
             f"expected images of one shape, got {', '.join(map(str, sorted(shapes)[:3]))}; resize "
             "them"
         )
-    x = torch.stack(found)
+    x = torch.stack(values)
     if x.dtype == torch.uint16:
         raise BadInput(
             "expected images as bytes or floats, got 16-bit numbers; divide by the largest value "

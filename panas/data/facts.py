@@ -166,13 +166,13 @@ def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tupl
     for name, (low, high) in ranges.items():
         if not (np.isfinite([low, high]).all() and low < high) or like.kinds.get(name) == "text":
             raise BadInput(f"expected a range [low, high] of the numbers in {name!r}; mend it")
-    found = []
+    results = []
     for name in like.columns:
         column = unscaled(name, like.kinds.get(name, "number"))
         if public is not None and len(public.y) and name in public.columns:
             column = column.seen(*_cells(public, name))
-        found.append(column.ranged(*ranges[name]) if name in ranges else column)
-    return tuple(found)
+        results.append(column.ranged(*ranges[name]) if name in ranges else column)
+    return tuple(results)
 
 
 def _cells(raw: Raw, name: str) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -76,8 +76,8 @@ def concat(parts: Sequence[Samples]) -> Samples:
     """
     kinds = {(p.shape, p.x.dtype, p.classes) for p in parts}
     if len(kinds) != 1:
-        found = "; ".join(f"{s} {t} with {c} classes" for s, t, c in kinds) or "none"
-        raise BadInput(f"expected sets of one shape, type and class count, got {found}")
+        result = "; ".join(f"{s} {t} with {c} classes" for s, t, c in kinds) or "none"
+        raise BadInput(f"expected sets of one shape, type and class count, got {result}")
     grouped = [p.groups for p in parts if p.groups is not None]
     if grouped and len(grouped) < len(parts):
         raise BadInput("expected groups in all sets or in none, got some; name the group column")

@@ -102,8 +102,8 @@ def hashed_split(
 def _group_hashes(samples: Samples, key: bytes) -> UInt64[np.ndarray, "n"]:
     assert samples.groups is not None
     groups, of = np.unique(samples.groups.numpy(), return_inverse=True)
-    found = [hashlib.blake2b(g.tobytes(), digest_size=8, key=key).digest() for g in groups]
-    return np.frombuffer(b"".join(found), ">u8").astype(np.uint64)[of]
+    texts = [hashlib.blake2b(g.tobytes(), digest_size=8, key=key).digest() for g in groups]
+    return np.frombuffer(b"".join(texts), ">u8").astype(np.uint64)[of]
 
 
 def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:

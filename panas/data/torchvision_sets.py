@@ -199,9 +199,9 @@ def _read_vision(entry: Vision, root: str | Path, image_size: int) -> Raw:
         if entry.own_classes:
             offset += int(y.max()) + 1
         else:
-            found: Sequence[Any] = getattr(data, "classes", getattr(data, "categories", ()))
+            result: Sequence[Any] = getattr(data, "classes", getattr(data, "categories", ()))
             # Of synonyms, the first.
-            names = tuple(n if isinstance(n, str) else n[0] for n in found)
+            names = tuple(n if isinstance(n, str) else n[0] for n in result)
     return _pool(images, labels, names)
 
 

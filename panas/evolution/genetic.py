@@ -186,8 +186,8 @@ class _Search:
             genomes = list(dict.fromkeys(genomes))
         for genome in genomes:
             self._problem.space.check(genome)
-        found = self._toolbox.evaluate(generation, genomes)
-        places = [self._history.remember(evaluation) for evaluation in found]
+        evaluations = self._toolbox.evaluate(generation, genomes)
+        places = [self._history.remember(evaluation) for evaluation in evaluations]
         if self._config.cache:
             return self._individuals(dict.fromkeys(places))
         fresh = iter(places)

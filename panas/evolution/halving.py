@@ -193,12 +193,12 @@ def shared_out(
         early.append(_bounded(fitness.attempt, *task))
         if early[-1] is not None:
             on_result(task)
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for task, outcome in zip(tasks, early, strict=True):
-        found.append(bounded(fitness, task) if outcome is None else outcome)
+        outcomes.append(bounded(fitness, task) if outcome is None else outcome)
         if outcome is None:
             on_result(task)
-    return found
+    return outcomes
 
 
 def _bounded(

@@ -79,12 +79,12 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
     shape, whole = (TREES, NODES), torch.int64
     kinds = (whole, torch.float32, whole, whole)
     for name, kind in zip(NAMES, kinds, strict=True):
-        found, most = arrays[name], columns if name == "column" else NODES
-        sized = found.dtype == kind and found.shape == shape
+        result, most = arrays[name], columns if name == "column" else NODES
+        sized = result.dtype == kind and result.shape == shape
         there = (
-            bool(found.isfinite().all())
+            bool(result.isfinite().all())
             if name == "threshold"
-            else bool(((found >= 0) & (found < most)).all())
+            else bool(((result >= 0) & (result < most)).all())
         )
         if not (sized and there):
             raise BadInput(f"expected a forest whose nodes are all there, got another {name}")

@@ -95,8 +95,8 @@ def _marks(look: Look) -> dict[str, Any]:
 
 def _means(rows: Sequence[Accuracies]) -> Accuracies:
     """The mean of each, over the sites that have it."""
-    found = {}
+    results = {}
     for look in LOOKS:
         known = [v for steps in rows if (v := getattr(steps, look.step)) is not None]
-        found[look.step] = fmean(known) if known else None
-    return Accuracies(**found)
+        results[look.step] = fmean(known) if known else None
+    return Accuracies(**results)

@@ -47,19 +47,19 @@ def history(
     by fitness alone. `size` names the second objective. `taken` is what a site takes of a search
     for all sites: the genome that is best in its own class frequencies, and its fitness there.
     """
-    found = [r for r in records if _found(r)]
+    results = [r for r in records if _found(r)]
     counted = any(e.passes for e in evaluations)  # a custom fitness need not
-    panels = (2 if len(found) > 1 else 1) + bool(front)
+    panels = (2 if len(results) > 1 else 1) + bool(front)
 
     def draw(figure: "Figure") -> None:
         axes = list(figure.subplots(1, panels, squeeze=False)[0])
         _generations(axes.pop(0), records, evaluations)
-        if len(found) > 1:
+        if len(results) > 1:
             _spending(axes.pop(0), records, counted)
         if front:
             _pareto(axes.pop(0), evaluations, front, size)
-        if found:
-            last = found[-1]
+        if results:
+            last = results[-1]
             lines = [f"best {last.best:.3f}: {last.best_genome}", _spent(records, counted)]
             if taken:
                 genome, fitness = taken
@@ -86,13 +86,13 @@ def _generations(
     from matplotlib.ticker import MaxNLocator
 
     _candidates(axes, evaluations)
-    found = [r for r in records if _found(r)]
-    if len(found) == 1:
-        middle = found[0].generation
-        _best_and_mean(axes, [middle - 0.4, middle + 0.4], 2 * found)
+    results = [r for r in records if _found(r)]
+    if len(results) == 1:
+        middle = results[0].generation
+        _best_and_mean(axes, [middle - 0.4, middle + 0.4], 2 * results)
     else:
-        _best_and_mean(axes, [r.generation for r in found], found)
-    room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(found)])
+        _best_and_mean(axes, [r.generation for r in results], results)
+    room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(results)])
     axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
     if records:
         axes.set_xlim(records[0].generation - 0.6, records[-1].generation + 0.6)
@@ -136,9 +136,9 @@ def _spending(axes: "Axes", records: Sequence[GenerationRecord], counted: bool) 
     evaluations = list(accumulate(r.evaluations for r in records))
     spent = [r.passes for r in records] if counted else evaluations
     both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
-    found = [r for _, r in both]
-    _best_and_mean(axes, [x for x, _ in both], found)
-    room(axes, _lines(found))
+    results = [r for _, r in both]
+    _best_and_mean(axes, [x for x, _ in both], results)
+    room(axes, _lines(results))
     unit = "sample-passes" if counted else "evaluations"
     axes.set(xlabel=f"{unit} so far", ylabel="fitness", title="Population, by what it cost")
     axes.set_xlim(0, 1.03 * max(1, spent[-1]))

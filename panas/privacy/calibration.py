@@ -81,17 +81,17 @@ def _solve(
     # A coarser grid, which overstates the price and hence the noise, finds the neighbourhood.
     near = least_noise(lambda s: fits(events_of(s), budget, seen, grid=20.0), high=high)
     low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
-    found = None if near is None else least_noise(exactly, low=low, high=near)
-    if found is None or found == low > LEAST_NOISE:
-        found = least_noise(exactly, high=high)
-    if found is None or found == LEAST_NOISE or seen:
-        return found
+    result = None if near is None else least_noise(exactly, low=low, high=near)
+    if result is None or result == low > LEAST_NOISE:
+        result = least_noise(exactly, high=high)
+    if result is None or result == LEAST_NOISE or seen:
+        return result
     # At small sampling rates epsilon falls steeply: 0.2 % of noise can be 1 % of the budget.
-    below = found / math.exp(2 * PRECISION)
-    while found - below > 1e-6 * found and not _tight(events_of(found), budget):
-        middle = math.sqrt(below * found)
-        below, found = (below, middle) if exactly(middle) else (middle, found)
-    return found
+    below = result / math.exp(2 * PRECISION)
+    while result - below > 1e-6 * result and not _tight(events_of(result), budget):
+        middle = math.sqrt(below * result)
+        below, result = (below, middle) if exactly(middle) else (middle, result)
+    return result
 
 
 def _tight(events: Sequence[Event], budget: Budget) -> bool:

@@ -54,11 +54,11 @@ def discrete_gaussian(
     if not 0 < exact <= MOST_SIGMA:
         raise BadInput(f"expected a sigma above 0, at most 2^40 steps, got {float(exact):g}")
     scale = max(1, round(exact))
-    found: list[np.ndarray] = []
-    while (lacking := size - sum(map(len, found))) > 0:
+    result: list[np.ndarray] = []
+    while (lacking := size - sum(map(len, result))) > 0:
         y = discrete_laplace(scale, lacking + 8, entropy)
-        found.append(y[_near(y, exact, scale, entropy)])
-    return np.concatenate([np.zeros(0, np.int64), *found])[:size]
+        result.append(y[_near(y, exact, scale, entropy)])
+    return np.concatenate([np.zeros(0, np.int64), *result])[:size]
 
 
 def discrete_laplace(scale: int, tries: int, entropy: Entropy) -> Int64[np.ndarray, "n"]:
@@ -92,11 +92,11 @@ def _geometric(size: int, entropy: Entropy) -> Int64[np.ndarray, "n"]:
 def _below(limit: int, size: int, entropy: Entropy) -> Int64[np.ndarray, "n"]:
     """Whole numbers, uniform on 0 to limit - 1."""
     mask = np.uint64((1 << (limit - 1).bit_length()) - 1)
-    found = np.zeros(0, np.int64)
-    while len(found) < size:
-        words = (_words(2 * (size - len(found)), entropy) & mask).astype(np.int64)
-        found = np.concatenate([found, words[words < limit]])
-    return found[:size]
+    result = np.zeros(0, np.int64)
+    while len(result) < size:
+        words = (_words(2 * (size - len(result)), entropy) & mask).astype(np.int64)
+        result = np.concatenate([result, words[words < limit]])
+    return result[:size]
 
 
 def _happens(

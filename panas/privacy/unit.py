@@ -38,11 +38,11 @@ def planned_units(noised: float, deviation: float) -> int:
 
 def number_units(groups: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
     """Each sample's unit as 0, 1, ..., in the order in which the units first appear."""
-    _, found = groups.unique(return_inverse=True)
+    _, result = groups.unique(return_inverse=True)
     first = torch.full((len(groups),), len(groups)).scatter_reduce(
-        0, found, torch.arange(len(groups)), reduce="amin"
+        0, result, torch.arange(len(groups)), reduce="amin"
     )
-    return first.argsort().argsort()[found]
+    return first.argsort().argsort()[result]
 
 
 def rows_of(units: Int64[Tensor, "n"], drawn: Int[Tensor, "k"]) -> Int64[Tensor, "b"]:

@@ -18,9 +18,9 @@ def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def lookup(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{homes[name]}"), name)
-        if isinstance(found, type) and is_dataclass(found):
-            explain_fields(found)
-        return found
+        result = getattr(import_module(f"{package}.{homes[name]}"), name)
+        if isinstance(result, type) and is_dataclass(result):
+            explain_fields(result)
+        return result
 
     return lookup

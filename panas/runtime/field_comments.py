@@ -15,24 +15,24 @@ from pathlib import Path
 @cache
 def field_comments(owner: type) -> dict[str, str]:
     """The comment of each commented field of a class, by name, as one line."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(owner.__mro__):
         if base is not object and (source := inspect.getsourcefile(base)):
-            found |= _in_source(Path(source).read_text(), base.__name__)
-    return found
+            texts |= _in_source(Path(source).read_text(), base.__name__)
+    return texts
 
 
 def explain_fields(owner: type) -> None:
     """Add what is said of a dataclass's fields to its docstring, once."""
     before = owner.__doc__ or ""
-    if "\n\nFields:\n" not in before and (told := field_comments(owner)):
-        lines = (f"    {name}: {text}" for name, text in told.items())
+    if "\n\nFields:\n" not in before and (texts := field_comments(owner)):
+        lines = (f"    {name}: {text}" for name, text in texts.items())
         owner.__doc__ = "\n".join([f"{before.rstrip()}\n\nFields:", *lines])
 
 
 def _in_source(source: str, owner: str) -> dict[str, str]:
     comments, alone = _comments(source)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef) or node.name != owner:
             continue
@@ -48,8 +48,8 @@ def _in_source(source: str, owner: str) -> dict[str, str]:
             parts += [comments[n] for n in range(field.lineno, last + 1) if n in comments]
             parts.append(_docstring(node.body[k + 1]) if k + 1 < len(node.body) else "")
             if text := " ".join(" ".join(parts).split()):
-                found[field.target.id] = text
-    return found
+                texts[field.target.id] = text
+    return texts
 
 
 def _comments(source: str) -> tuple[dict[int, str], set[int]]:

@@ -22,13 +22,13 @@ class Journal:
         self._bytes = 0
         self.lines: list[dict[str, Any]] = []
         wanted: dict[str, Any] = json.loads(_text(header))
-        found = read_lines(path) if path is not None else []
-        if not found:
+        result = read_lines(path) if path is not None else []
+        if not result:
             self._write(wanted)
             return
         assert path is not None
-        _compare(wanted, found[0], path)
-        self.lines = found[1:]
+        _compare(wanted, result[0], path)
+        self.lines = result[1:]
         self._bytes = path.read_bytes().rfind(b"\n") + 1
 
     def append(self, line: Mapping[str, Any]) -> None:

@@ -247,8 +247,8 @@ def _check_picklable(context: object) -> None:
     except Exception as e:
         # Not its text: it may hold samples.
         parts = context if isinstance(context, tuple) else (context,)
-        found = " ".join(f"{', '.join(type(p).__name__ for p in parts)} ({e})".split())
+        result = " ".join(f"{', '.join(type(p).__name__ for p in parts)} ({e})".split())
         raise BadInput(
             "expected what can be sent to worker processes, such as a function at the top level "
-            f"of a module, got {found}; move it there, or use one worker"
+            f"of a module, got {result}; move it there, or use one worker"
         ) from e

@@ -111,5 +111,5 @@ def _words(hint: Any) -> str:
     if origin is tuple:
         each = [_words(part) for part in args if part is not ...]
         return f"a tuple ({', '.join(each)}{', ...' if ... in args else ''})"
-    found = origin or hint
-    return WORDS.get(found, getattr(found, "__name__", str(found)))
+    result = origin or hint
+    return WORDS.get(result, getattr(result, "__name__", str(result)))

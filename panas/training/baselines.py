@@ -87,11 +87,11 @@ class FittedBaselines:
         """How they do on test samples; nothing without any."""
         if not len(test):
             return ()
-        found = []
+        results = []
         for name, scores in self.probabilities(test).items():
             m = measure_scores(scores, scores.argmax(1), test.y.numpy())
             assert m.accuracy is not None
-            found.append(
+            results.append(
                 Rival(
                     model=name,
                     reads=self.reads,
@@ -100,15 +100,15 @@ class FittedBaselines:
                     auroc=m.auroc,
                 )
             )
-        return tuple(found)
+        return tuple(results)
 
     def probabilities(self, samples: Samples) -> dict[ModelName, Float[np.ndarray, "n classes"]]:
         """What each model says of samples; 0 for a class that it has not seen."""
-        x, found = features(samples), {}
+        x, result = features(samples), {}
         for name, model in self.models:
-            found[name] = np.zeros((len(samples), samples.classes))
-            found[name][:, model.classes_] = model.predict_proba(x)
-        return found
+            result[name] = np.zeros((len(samples), samples.classes))
+            result[name][:, model.classes_] = model.predict_proba(x)
+        return result
 
 
 def fit_baselines(
@@ -126,10 +126,10 @@ def fit_baselines(
     x, y = features(samples), samples.y.numpy()
     forest = RandomForestClassifier(TREES, random_state=int(rng.integers(2**31)))
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
-    known: dict[ModelName, Any] = {"random forest": forest, "logistic regression": regression}
+    record: dict[ModelName, Any] = {"random forest": forest, "logistic regression": regression}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return FittedBaselines(reads, tuple((name, known[name].fit(x, y)) for name in models))
+        return FittedBaselines(reads, tuple((name, record[name].fit(x, y)) for name in models))
 
 
 def baselines(

@@ -51,10 +51,10 @@ def no_gains(
     """
     if ladder.joined is None:
         return ()
-    reached, found = ladder.joined, []
+    reached, result = ladder.joined, []
     start = ladder.public if ladder.public is not None else reached if kept_public else None
     if start is not None and (kept_public or reached <= start):
-        found.append(
+        result.append(
             NoGain(
                 step="training",
                 epsilon=epsilon,
@@ -64,10 +64,12 @@ def no_gains(
             )
         )
     elif ladder.alone is not None and reached <= ladder.alone:
-        found.append(NoGain(step="joining", epsilon=epsilon, reached=reached, to_beat=ladder.alone))
+        result.append(
+            NoGain(step="joining", epsilon=epsilon, reached=reached, to_beat=ladder.alone)
+        )
     best = baselines.best(private=True) if baselines else None
     if best and reached <= best.accuracy:
-        found.append(
+        result.append(
             NoGain(
                 step="baseline",
                 epsilon=epsilon,
@@ -76,4 +78,4 @@ def no_gains(
                 rival=best.model,
             )
         )
-    return tuple(found)
+    return tuple(result)

@@ -60,8 +60,8 @@ def measure_scores(scores: np.ndarray, answers: np.ndarray, labels: np.ndarray) 
     f1: list[Figure] = [None] * classes
     if present:
         per_class = {"labels": present, "average": None, "zero_division": 0.0}
-        found = recall_score(labels, answers, **per_class), f1_score(labels, answers, **per_class)
-        for c, r, f in zip(present, *found, strict=True):
+        results = recall_score(labels, answers, **per_class), f1_score(labels, answers, **per_class)
+        for c, r, f in zip(present, *results, strict=True):
             recall[c], f1[c] = float(r), float(f)
     ranked = [c for c in present if counts[c] < len(labels)]
     areas = [float(roc_auc_score(labels == c, scores[:, c])) for c in ranked]

@@ -130,10 +130,10 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """Weights and the optimiser's memory: all that `resume` needs."""
-        found = {f"model.{name}": t for name, t in self._model.state_dict().items()}
+        results = {f"model.{name}": t for name, t in self._model.state_dict().items()}
         for i, slots in self._optimizer.state_dict()["state"].items():
-            found |= {f"memory.{i}.{name}": t for name, t in slots.items() if t is not None}
-        return found | {"epochs": torch.tensor(self.epochs), "step": torch.tensor(self._step)}
+            results |= {f"memory.{i}.{name}": t for name, t in slots.items() if t is not None}
+        return results | {"epochs": torch.tensor(self.epochs), "step": torch.tensor(self._step)}
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
         """Go on where another training of the same network, samples and seed has stopped."""

@@ -179,14 +179,14 @@ class NetworkTuning:
         score = accuracy(bottom, head, self._parts[1])
         note_spent(ledger)
         spent = ledger.account().of_run(ledger.run).spent()
-        found = TuneResult(best, bottom, head, score, spent, result)
+        outcome = TuneResult(best, bottom, head, score, spent, result)
         network = folder / "network.safetensors"
-        notes: dict[str, Any] = {"epsilon": found.epsilon}
+        notes: dict[str, Any] = {"epsilon": outcome.epsilon}
         if self.facts:
             notes["facts"] = self.facts.to_json()
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
-        write_json(folder / "best.json", found.to_json())
-        return found
+        write_json(folder / "best.json", outcome.to_json())
+        return outcome
 
     def read(self, folder: Path, blocks: Sequence[BlockType] = ()) -> TuneResult:
         """A tuning that has finished in `folder`."""

@@ -57,8 +57,8 @@ class SimulatedSite:
                 noise=ReproducibleNoise(rng),
             )
             with torch.no_grad():
-                found = self.start + residual(self.validation.z)
-        return float((found.argmax(1) == self.validation.y).double().mean())
+                result = self.start + residual(self.validation.z)
+        return float((result.argmax(1) == self.validation.y).double().mean())
 
 
 @dataclass(frozen=True)

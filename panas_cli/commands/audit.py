@@ -46,12 +46,12 @@ def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: b
 
     with Display() as display, timed(run, "audit", whole, anew=True):
         display.stage("audit", steps(config.federation.clients, workers))
-        found = audit_run(run, shadows=shadows, workers=workers, on_progress=display.report)
+        result = audit_run(run, shadows=shadows, workers=workers, on_progress=display.report)
     if json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        show_audit(found)
-    fail(fail_on, found.verdicts)
+        show_audit(result)
+    fail(fail_on, result.verdicts)
 
 
 def audit_model(request: ModelRequest) -> None:
@@ -76,14 +76,14 @@ def audit_model(request: ModelRequest) -> None:
                 display.stage("audit", 1 + request.outputs)
             display.report(text)
 
-        found = attack(model, config, out=request.out, on_progress=report)
+        result = attack(model, config, out=request.out, on_progress=report)
         if request.out is not None:
             display.say(f"audit.json and pictures: {request.out}")
     if request.json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        show_model_audit(found)
-    fail(request.fail_on, [found.verdict])
+        show_model_audit(result)
+    fail(request.fail_on, [result.verdict])
 
 
 def steps(clients: int, workers: int) -> int:

@@ -46,25 +46,25 @@ def compare(request: Request, asked: Asked) -> None:
     kept = folder / REQUEST
     if request.resume and not kept.exists():
         raise BadInput(f"expected a comparison to resume at {folder}, found none; leave it out")
-    known = read_json(kept) if request.resume else {}
-    comparison = _comparison(request, asked, known)
+    record = read_json(kept) if request.resume else {}
+    comparison = _comparison(request, asked, record)
     planned = plan(comparison)
     check_folder(folder, planned, resume=request.resume)
     device = device_named(request.device)
     workers = request.workers or (1 if device == "cuda" else default_workers())
     display = _Display(planned, folder)
     with exclusive(folder / "compare", wait=False):
-        write_json(kept, _written(asked, known, comparison))
+        write_json(kept, _written(asked, record, comparison))
         machine = Machine(workers=workers, device=device, listener=display.event)
         results = carry_out(folder, planned, machine, display.ended)
         if not results.found:  # there is nothing to show
             raise next(iter(results.failed.values()))
-        found = table(results)
-        _write(folder, found)
+        result = table(results)
+        _write(folder, result)
     if request.json:
-        print_json(found | {"out": str(folder)})
+        print_json(result | {"out": str(folder)})
     else:
-        print_table_of(found, folder)
+        print_table_of(result, folder)
     for error in results.failed.values():
         raise error
 

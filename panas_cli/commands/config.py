@@ -16,12 +16,12 @@ WIDTH = 100
 def config(request: Request) -> None:
     """Show every setting with its default, unit and range, and whether it is set."""
     given = merge(read_toml(request.config) if request.config else {}, request.settings)
-    found = list_settings(given)
+    result = list_settings(given)
     if request.json:
-        print_json({"settings": [s.to_json() for s in found]})
+        print_json({"settings": [s.to_json() for s in result]})
         return
     print_text("# What is set; the other settings, as comments, have their defaults.")
-    for section, settings in groupby(found, lambda s: s.key.rpartition(".")[0]):
+    for section, settings in groupby(result, lambda s: s.key.rpartition(".")[0]):
         if section:
             print_text(f"\n[{section}]")
         for setting in settings:

@@ -146,20 +146,20 @@ def _search_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
 
 def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     f = run.config.federation
-    found = joining_prices(run, clients[:MOST_PRICED])
-    budgets = [run.config.budget(i).epsilon for i in found]
+    result = joining_prices(run, clients[:MOST_PRICED])
+    budgets = [run.config.budget(i).epsilon for i in result]
     summed = run.config.privacy.secure_sum
     rests = assumption(f.secure_missing_of(f.clients), f.clients) if summed else ""
-    return joining_price_line(list(found.values()), budgets, rests)
+    return joining_price_line(list(result.values()), budgets, rests)
 
 
 def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
     """Say how long stages to come will take, for the sites that the user names."""
-    found = forecast(
+    result = forecast(
         run, stages, workers=job.workers, device=job.device, clients=job.chosen or None
     )
-    if found.seconds:
-        display.forecast(found)
+    if result.seconds:
+        display.forecast(result)
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,11 @@ def search(request: Request, site: list[str] | None) -> None:
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)
         places = [stage.run.view.places[i] for i in done]
-    found = [SearchRecord.read(place.home) for place in places]
+    records = [SearchRecord.read(place.home) for place in places]
     if job.json:
-        print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
+        print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
         return
-    for place, f in zip(places, found, strict=True):
+    for place, f in zip(places, records, strict=True):
         print_text(f"{place.name}: {f.genome}, fitness {f.fitness:.3f}")
         print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
         print_files(search_file(place.home).parent)

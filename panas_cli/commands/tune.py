@@ -17,11 +17,11 @@ def tune(request: Request, site: list[str] | None) -> None:
         display.stage("tune", len(ids))
         done = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
         places = [stage.run.view.places[i] for i in done]
-    found = [TuningRecord.read(place.home) for place in places]
+    records = [TuningRecord.read(place.home) for place in places]
     if job.json:
-        print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
+        print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
         return
-    for place, f in zip(places, found, strict=True):
+    for place, f in zip(places, records, strict=True):
         s = f.settings
         epochs = f", epochs {s.epochs}" if s.epochs else ""
         if f.nothing:

@@ -273,10 +273,10 @@ def _published(found: Mapping[str, Any], row: str | None) -> list[str]:
     columns = found["columns"]
     cells = []
     for line in lines:
-        told = [_word(line["figures"].get(name)) for name in names]
+        texts = [_word(line["figures"].get(name)) for name in names]
         known = ours.get(line["method"], {})
         here = [_spread(known[c]["accuracy"]) if c in known else "-" for c in columns]
-        cells.append([line["method"], *told, *here])
+        cells.append([line["method"], *texts, *here])
     heads = ["published", *names, *(f"accuracy here, {column}" for column in columns)]
     return [*_markdown(heads, cells, left=1), ""]
 

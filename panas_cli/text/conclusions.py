@@ -27,10 +27,10 @@ def no_gain_lines(summary: Mapping[str, Any]) -> list[str]:
     """A warning for each site where a step that costs privacy had no gain."""
     lines, joined = list[str](), not _nothing_joined(summary)
     for c in summary["clients"]:
-        found = Baselines.from_json(b) if (b := c.get("baselines")) else None
+        baselines = Baselines.from_json(b) if (b := c.get("baselines")) else None
         steps = Ladder.from_json(c["ladder"])
         spent = float(c["epsilon"]["spent"])  # a word where it is infinite
-        gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
+        gains = no_gains(steps, spent, baselines, kept_public=c["selected_round"] == 0)
         gains = tuple(g for g in gains if joined or g.step != "joining")
         if gains:
             why = "; ".join(_no_gain(g) for g in gains)

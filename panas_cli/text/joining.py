@@ -77,18 +77,18 @@ def tuned_text(record: TuningRecord) -> str:
         return NOTHING
     s, noise = record.settings, record.noise_multiplier
     least = "the least noise that the budget allows"
-    found = [
+    results = [
         f"learning rate {s.learning_rate:.3g}",
         f"noise multiplier {noise:.3g}" if noise else least,
         f"clip {s.clip:.3g}",
         f"batch {s.batch_size}",
     ]
     if record.by_rule == "no noise":
-        found = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
+        results = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
     why = "" if record.trials else "not tuned: "
     if record.by_rule:
         why = f"settings by rule ({BY_RULE[record.by_rule]}): "
-    return why + ", ".join(found)
+    return why + ", ".join(results)
 
 
 def joining_price_line(

@@ -257,12 +257,12 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     for name in TO_BEAT:
         table.add_column(name.format(start=start), justify="right")
     for c in clients:
-        found = Baselines.from_json(c["baselines"])
+        baselines = Baselines.from_json(c["baselines"])
         steps = Ladder.from_json(c["ladder"])
-        by = {(r.model, r.reads): r.accuracy for r in found.rivals}
+        by = {(r.model, r.reads): r.accuracy for r in baselines.rivals}
         table.add_row(
             c["name"],
-            figure(found.majority),
+            figure(baselines.majority),
             *(figure(by.get((model, "public"))) for model in MODELS),
             *(figure(x) for x in (steps.public, steps.alone, steps.joined)),
             figure(c["accuracy"].get("pooled")),

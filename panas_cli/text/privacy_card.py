@@ -121,13 +121,13 @@ def card_lines(whose: str, account: Account, row: dict[str, Any]) -> Iterator[st
     for es, facts in zip(_groups(account), row["mechanisms"], strict=True):
         key = (facts["phase"], facts["mechanism"], facts["recipient"])
         cards.setdefault(key, []).append((es, facts))
-    for (phase, mechanism, recipient), found in cards.items():
-        where = _names([facts["subset"] for _, facts in found])
-        times = sum(facts["times"] for _, facts in found)
+    for (phase, mechanism, recipient), result in cards.items():
+        where = _names([facts["subset"] for _, facts in result])
+        times = sum(facts["times"] for _, facts in result)
         yield wrapped(f"  {phase} on {where}: {mechanism} x {times}, to {recipient}", 4)
         # Of disjoint parts the dearest is shown.
-        dearest = max(found, key=lambda f: float(f[1]["epsilon"]))
-        each = "each at most " if len(found) > 1 else ""
+        dearest = max(result, key=lambda f: float(f[1]["epsilon"]))
+        each = "each at most " if len(result) > 1 else ""
         yield wrapped(f"    {each}{_price(*dearest)}", 6)
         if "trust" in dearest[1]:
             yield wrapped(f"    {_of_the_sum(*dearest)}", 6)

@@ -149,13 +149,13 @@ def found_lines(
 
     Privacy: numbers of samples and what is public of the data, and no label or cell.
     """
-    found = [counted(sum(sizes), "sample")] if sizes else []
-    found += [counted(facts.classes, "class", "classes"), _shape(facts)]
+    result = [counted(sum(sizes), "sample")] if sizes else []
+    result += [counted(facts.classes, "class", "classes"), _shape(facts)]
     each = ""
     if sizes:
         same = min(sizes) == max(sizes)
         each = f" of {min(sizes):,}{'' if same else f' to {max(sizes):,}'} samples"
-    lines = [f"{name}: {', '.join(found)}; {counted(sites, 'site')}{each}"]
+    lines = [f"{name}: {', '.join(result)}; {counted(sites, 'site')}{each}"]
     labelled = counted(public.labelled, "sample")
     if public.labelled and public.unprotected:
         lines.append(f"public: {labelled} of this data set, which have NO protection")

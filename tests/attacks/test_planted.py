@@ -57,8 +57,8 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> 
     leak = image_in_clear("raw_rows", PRIVATE, PUBLIC)
     assert verdict(leak, PRIVATE, run(leak, np.random.default_rng(0))) == "leaks"
     blank = independent("raw_rows", PRIVATE, PUBLIC, seed=0)
-    found = verdict(blank, PRIVATE, run(blank, np.random.default_rng(0)))
-    assert found == "no better than blind"
+    result = verdict(blank, PRIVATE, run(blank, np.random.default_rng(0)))
+    assert result == "no better than blind"
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: s
 
 
 def false_alarms(seeds: int, seen: Callable[[int], Observation[WhiteBox]], of: Samples) -> int:
-    found = [
+    results = [
         verdict(o := seen(seed), of, ridge(o, np.random.default_rng(seed)), seed)
         for seed in range(seeds)
     ]
-    return found.count("leaks")
+    return results.count("leaks")
 
 
 @pytest.mark.thorough

@@ -23,12 +23,12 @@ Shape = tuple[int, int, int]
 
 def alarms(shape: Shape, seeds: range, among: tuple[str, ...] | None = None) -> int:
     """How many sites of which nothing leaks are called a leak, by sums or by mixed rows."""
-    found = 0
+    result = 0
     for seed in seeds:
         site = drawn(seed, shape)
         for seen in (sums(site, 1.0, seed), rows(site, seed, mixed=True)):
-            found += verdict(site, seen, seed, among=among) == "leaks"
-    return found
+            result += verdict(site, seen, seed, among=among) == "leaks"
+    return result
 
 
 def caught(shape: Shape, seeds: range, *, noise: float = 0.0, shifted: bool = True) -> int:

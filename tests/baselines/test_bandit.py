@@ -77,8 +77,8 @@ def test_one_setting_is_never_measured():
 
 
 def test_settings_are_all_combinations_once():
-    found = settings_of({"learning_rate": (0.1, 0.2, 0.1), "momentum": (0.0,)})
-    assert found == (
+    settings = settings_of({"learning_rate": (0.1, 0.2, 0.1), "momentum": (0.0,)})
+    assert settings == (
         {"learning_rate": 0.1, "momentum": 0.0},
         {"learning_rate": 0.2, "momentum": 0.0},
     )
@@ -185,7 +185,7 @@ def test_a_broken_update_rule_is_caught(broken: Rule):
 
 @pytest.mark.slow
 def test_a_setting_that_becomes_the_best_is_found():
-    found = []
+    results = []
     for seed in range(RUNS):
         rng = stream(seed, "switch")
         known = Bandit.fresh(SETTINGS, rate=ALPHA, exploration=1.5, temperature=0.5)
@@ -193,5 +193,5 @@ def test_a_setting_that_becomes_the_best_is_found():
             means = GAINS if phase < 8 else np.roll(GAINS, 1)  # 3 is the best one then
             drawn = draw(known, rng)
             known = updated(known, {i: means[i] + NOISE * rng.standard_normal() for i in drawn})
-        found.append(known.best == 3)
-    assert np.mean(found) > 0.95
+        results.append(known.best == 3)
+    assert np.mean(results) > 0.95

@@ -62,30 +62,30 @@ def clipped(rows: Tensor, clip: float) -> Tensor:
 def test_parts_go_together_under_the_most_noise_of_their_plans() -> None:
     model, a, b = model_of(), samples(6), samples(4, 1)
     parts = [Part(a, 1000, plan_of(6, 1.5)), Part(b, 1000, plan_of(4, 2.0))]
-    found = flat(batch_gradient(model, parts, Fixed(1.0, whole=True), clip=0.5))
+    values = flat(batch_gradient(model, parts, Fixed(1.0, whole=True), clip=0.5))
     both = torch.cat([rows(model, a), rows(model, b)])
     expected = (clipped(both, 0.5).sum(0) + 2.0 * 0.5) / 10
-    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(values, expected, atol=1e-5)
 
 
 def test_the_divisor_is_the_public_expected_size() -> None:
     model, a = model_of(), samples(8)
-    found = flat(batch_gradient(model, [Part(a, 6, plan_of(8, 1.0, 6))], Fixed()))
+    values = flat(batch_gradient(model, [Part(a, 6, plan_of(8, 1.0, 6))], Fixed()))
     drawn = a.take(range(0, 8, 2))
-    assert torch.allclose(found, clipped(rows(model, drawn), 0.3).sum(0) / 6, atol=1e-5)
+    assert torch.allclose(values, clipped(rows(model, drawn), 0.3).sum(0) / 6, atol=1e-5)
 
 
 def test_a_group_comes_whole_and_is_clipped_once() -> None:
     model, a = model_of(), samples(8, grouped=True)
-    found = flat(batch_gradient(model, [Part(a, 4, plan_of(4, 1.0, 4))], Fixed()))
+    values = flat(batch_gradient(model, [Part(a, 4, plan_of(4, 1.0, 4))], Fixed()))
     means = rows(model, a).view(4, 2, -1).mean(1)[::2]  # units 0 and 2 of 4
-    assert torch.allclose(found, clipped(means, 0.3).sum(0) / 4, atol=1e-5)
+    assert torch.allclose(values, clipped(means, 0.3).sum(0) / 4, atol=1e-5)
 
 
 def test_without_a_plan_it_is_the_mean_over_what_was_drawn() -> None:
     model, a = model_of(), samples(8)
-    found = flat(batch_gradient(model, [Part(a, 6)], Fixed()))
-    assert torch.allclose(found, rows(model, a.take(range(0, 8, 2))).mean(0), atol=1e-6)
+    values = flat(batch_gradient(model, [Part(a, 6)], Fixed()))
+    assert torch.allclose(values, rows(model, a.take(range(0, 8, 2))).mean(0), atol=1e-6)
 
 
 def test_an_empty_batch_moves_nothing_without_a_plan_and_is_noise_with_one() -> None:
@@ -109,12 +109,12 @@ def test_rate_and_divisor_are_the_plans_however_many_units_there_are() -> None:
 def test_without_protection_a_batch_that_is_not_finite_is_as_large_and_zero():
     model = model_of()
     next(model.parameters()).data.fill_(torch.inf)
-    found = batch_gradient(model, [Part(samples(6), 1000)], Fixed(whole=True))
-    assert {name: g.shape for name, g in found.items()} == {"1.weight": (3, 4), "1.bias": (3,)}
-    assert not flat(found).any()
+    values = batch_gradient(model, [Part(samples(6), 1000)], Fixed(whole=True))
+    assert {name: g.shape for name, g in values.items()} == {"1.weight": (3, 4), "1.bias": (3,)}
+    assert not flat(values).any()
 
 
 def test_a_part_of_no_samples_has_a_gradient_of_zero():
-    found = batch_gradient(model_of(), [Part(samples(0), 8)], Fixed(whole=True))
-    assert len(flat(found)) == 15
-    assert not flat(found).any()
+    values = batch_gradient(model_of(), [Part(samples(0), 8)], Fixed(whole=True))
+    assert len(flat(values)) == 15
+    assert not flat(values).any()

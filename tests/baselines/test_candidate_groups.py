@@ -32,11 +32,11 @@ def test_groups_keep_the_balance_and_are_nearer_in_labels_than_random_ones(group
     gains = []
     for seed in range(4):
         sites = skewed(seed)
-        found = partition(sites, groups)
-        assert sorted(i for group in found for i in group) == list(range(len(sites)))
-        assert imbalance(sites, found) <= BALANCE
+        result = partition(sites, groups)
+        assert sorted(i for group in result for i in group) == list(range(len(sites)))
+        assert imbalance(sites, result) <= BALANCE
         random = at_random(seed, len(sites), groups)
-        gains.append(label_distance(sites, random) - label_distance(sites, found))
+        gains.append(label_distance(sites, random) - label_distance(sites, result))
     # Paired over seeds: better at every one, and by much on average.
     assert min(gains) > 0
     assert np.mean(gains) > 0.1
@@ -44,9 +44,9 @@ def test_groups_keep_the_balance_and_are_nearer_in_labels_than_random_ones(group
 
 def test_many_sites_are_balanced_by_the_greedy_rule_alone():
     sites = skewed(0, 150)
-    found = partition(sites, 7)
-    assert imbalance(sites, found) <= BALANCE
-    assert label_distance(sites, found) < label_distance(sites, at_random(0, 150, 7)) - 0.1
+    result = partition(sites, 7)
+    assert imbalance(sites, result) <= BALANCE
+    assert label_distance(sites, result) < label_distance(sites, at_random(0, 150, 7)) - 0.1
 
 
 def test_label_distance_is_that_of_a_loop():
@@ -62,9 +62,9 @@ def test_label_distance_is_that_of_a_loop():
 
 def test_two_of_each_kind_are_paired_with_the_other_kind():
     kinds = [SiteFacts(10, (10.0, 0.0))] * 2 + [SiteFacts(10, (0.0, 10.0))] * 2
-    found = partition(kinds, 2)
-    assert {frozenset(i // 2 for i in group) for group in found} == {frozenset({0, 1})}
-    assert label_distance(kinds, found) == pytest.approx(0)
+    result = partition(kinds, 2)
+    assert {frozenset(i // 2 for i in group) for group in result} == {frozenset({0, 1})}
+    assert label_distance(kinds, result) == pytest.approx(0)
 
 
 @pytest.mark.slow
@@ -74,10 +74,10 @@ def test_two_of_each_kind_are_paired_with_the_other_kind():
 )
 def test_no_group_is_empty_and_no_site_is_lost(sizes: list[int], groups: int):
     sites = [SiteFacts(n, (float(i), 1.0)) for i, n in enumerate(sizes)]
-    found = partition(sites, groups)
-    assert len(found) == min(groups, len(sites))
-    assert all(found)
-    assert sorted(i for group in found for i in group) == list(range(len(sites)))
+    result = partition(sites, groups)
+    assert len(result) == min(groups, len(sites))
+    assert all(result)
+    assert sorted(i for group in result for i in group) == list(range(len(sites)))
 
 
 def test_noised_counts_may_be_negative():

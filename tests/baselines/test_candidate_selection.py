@@ -39,8 +39,8 @@ def test_the_least_degradation_is_first_not_the_best_accuracy():
     little = candidate("little", 900, 0.78)  # .02 / 100
     much = candidate("much", 500, 0.75)  # .05 / 500
     unknown = candidate("unknown", 100, None)
-    found = ranked([unknown, little, much], 0.8, 1000.0)
-    assert [c.id for c in found] == ["much", "little", "unknown"]
+    candidates = ranked([unknown, little, much], 0.8, 1000.0)
+    assert [c.id for c in candidates] == ["much", "little", "unknown"]
     # Where both gain, what is gained a resource saved counts.
     assert [c.id for c in ranked([much, little], 0.7, 1000.0)] == ["little", "much"]
     # Nobody reported on the network before: the best candidate has lost nothing.

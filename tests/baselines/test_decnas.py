@@ -170,8 +170,8 @@ def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
     site = make_site(config(privacy, size=360, **TWO), tmp_path / "r")
     first, second, here = two_rounds(site)
     entries = {e.id: e for e in site.account.entries}
-    told = [entries[id].charge for id in first.receipts]
-    assert [(c.mechanism, c.subset) for c in told] == [
+    charges = [entries[id].charge for id in first.receipts]
+    assert [(c.mechanism, c.subset) for c in charges] == [
         ("label-histogram", "train"),
         ("right-answers", "search"),
     ]
@@ -183,11 +183,11 @@ def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
     (counts,) = first.bundle.record["counts"].values()
     exact = site.data.train.histogram().float().tolist()
     if privacy:
-        assert all(isinstance(c.event, Unprotected) for c in told)
+        assert all(isinstance(c.event, Unprotected) for c in charges)
         assert first.bundle.record["labels"] == exact
         assert sum(counts) == len(site.data.validation)
     else:
-        assert all(isinstance(c.event, Gaussian) for c in told)
+        assert all(isinstance(c.event, Gaussian) for c in charges)
         assert first.bundle.record["labels"] != exact
         assert site.account.spent() <= 8
         # Disjoint samples: neither is charged for the other's releases.

@@ -43,8 +43,12 @@ def config_of(
 ) -> RunConfig:
     federation = {"method": "dp_fnas", "clients": clients, "rounds": rounds, "baselines": False}
     federation |= {"partition": "iid", "options": {"search_share": 0.67, **TINY, **options}}
-    told = {"data": {"limit": 60 * clients}, "federation": federation, "privacy": privacy or FREE}
-    return build_config({}, told)
+    settings = {
+        "data": {"limit": 60 * clients},
+        "federation": federation,
+        "privacy": privacy or FREE,
+    }
+    return build_config({}, settings)
 
 
 class Party:
@@ -92,9 +96,9 @@ def naive_darts(party: Party, together: bool) -> list[Arrays]:
             w = (weights(model), train, o["learning_rate"])
             a = (alphas(model), val, o["architecture_rate"])
             moves = [w, a] if together else [w] if number % 2 else [a]
-        found = [mean_gradient(model, samples, of) for of, samples, _ in moves]
+        values = [mean_gradient(model, samples, of) for of, samples, _ in moves]
         with torch.no_grad():
-            for (of, _, rate), grads in zip(moves, found, strict=True):
+            for (of, _, rate), grads in zip(moves, values, strict=True):
                 for p, g in zip(of, grads, strict=True):
                     p -= rate * g
         if number == searching:
@@ -117,10 +121,10 @@ def test_one_party_without_noise_is_first_order_darts(
     party = Party(site)
     expected = naive_darts(party, exchange == "together")
     for number, arrays in enumerate(expected, start=1):
-        found = party.step()
-        assert found.keys() == arrays.keys(), number
+        result = party.step()
+        assert result.keys() == arrays.keys(), number
         for name, array in arrays.items():
-            assert torch.allclose(found[name], array, rtol=1e-4, atol=1e-6), (number, name)
+            assert torch.allclose(result[name], array, rtol=1e-4, atol=1e-6), (number, name)
 
 
 @pytest.mark.slow
@@ -142,9 +146,9 @@ def test_the_second_order_term_is_that_of_equation_7(make_site: MakeSite, tmp_pa
                 p.copy_(before[name] + sign * step * v)
         sides.append(mean_gradient(model, train, alphas(model)))
     expected = [f - xi / (2 * step) * (p - m) for f, p, m in zip(first, *sides, strict=True)]
-    found = party.update()
-    assert [*found] == [n for n in after if dp_fnas.is_alpha(n)]
-    for g, e, f in zip(found.values(), expected, first, strict=True):
+    result = party.update()
+    assert [*result] == [n for n in after if dp_fnas.is_alpha(n)]
+    for g, e, f in zip(result.values(), expected, first, strict=True):
         assert torch.allclose(g, e, rtol=2e-2, atol=2e-4)
         assert not torch.allclose(g, f, rtol=2e-2, atol=2e-4)
 
@@ -177,11 +181,11 @@ def test_gradients_are_clipped_a_sample_at_a_time(
     for p in alphas(model) if part == "W" else weights(model):
         p.requires_grad_(False)
     samples = halves(site)[part == "A"]
-    found = party.update()
+    result = party.update()
     # Divided by the number that the site plans with, which is a noised one.
     expected = clipped_mean(model, samples, clip)
     expected *= samples.units / planned_halves(site)[part == "A"]
-    off = flat(found, part == "A") - expected
+    off = flat(result, part == "A") - expected
     assert float(off.norm()) <= 1e-5 * float(expected.norm())
 
 
@@ -209,8 +213,8 @@ def test_noise_has_the_scale_that_is_charged(
     make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     options = {"exchange": "together", "clip": 0.5, "architecture_clip": 0.02}
-    told = {"rounds": 60, "steps_a_charge": 100, "noise_multiplier": 3.0}
-    party = Party(make_site(config_of(**told, **options), tmp_path / "r"))
+    settings = {"rounds": 60, "steps_a_charge": 100, "noise_multiplier": 3.0}
+    party = Party(make_site(config_of(**settings, **options), tmp_path / "r"))
     for ratio in noise_ratios(party, 16):
         assert 0.84 < ratio < 1.16
     usual = SystemNoise.normal
@@ -227,8 +231,8 @@ def steps_of(site: Site, subset: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_every_read_is_charged_on_its_part(order: str, make_site: MakeSite, tmp_path: Path):
-    told = {"order": order, "steps_a_charge": 1}
-    site = make_site(config_of(privacy={"epsilon": 8.0}, **told), tmp_path / "r")
+    settings = {"order": order, "steps_a_charge": 1}
+    site = make_site(config_of(privacy={"epsilon": 8.0}, **settings), tmp_path / "r")
     party, c = Party(site), site.config
     kinds = [asked(c, r) for r in range(1, 7)]
     assert kinds == ["W", "A", "W", "A", "E", "E"]

@@ -110,10 +110,10 @@ def test_phases_have_the_lengths_of_equation_7():
                 expected.append(max(1, math.floor(2.0 * entropy + 0.5)))
                 lengths.append(0)
             lengths[-1] += 1
-            found: float | None = 0.3 if course.setting == 3 else 0.1
+            result: float | None = 0.3 if course.setting == 3 else 0.1
         else:
-            at, found = at + 1, None
-        course = after(course, found, left, 3, rng)
+            at, result = at + 1, None
+        course = after(course, result, left, 3, rng)
     assert lengths[:-1] == expected[:-1]  # the last one is cut by the end
     assert lengths[0] == 3  # rnd(2 ln 5) = rnd(3.22)
     assert min(lengths) == 1
@@ -146,8 +146,8 @@ def test_a_setting_that_no_site_could_measure_stays_unknown():
     fresh = Bandit.fresh(3, rate=0.5, exploration=9.0, temperature=1.0)
     course = begin_phases(fresh, 10, 2, stream(0))
     first = course.setting
-    for left, found in zip((9, 8, 7), (None, 0.1, 0.2), strict=True):
-        course = after(course, found, left, 2, stream(0))
+    for left, result in zip((9, 8, 7), (None, 0.1, 0.2), strict=True):
+        course = after(course, result, left, 2, stream(0))
     assert course.phase == "train"
     assert course.bandit.measured == tuple(i != first for i in range(3))
     assert course.bandit.estimates[course.setting] == pytest.approx(0.1)

@@ -31,7 +31,7 @@ WIDTH = 6
 
 
 def config_of(method: str = "fedgh", **options: Any) -> RunConfig:
-    told = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
+    settings = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
     return build_config(
         {
             "data": {"limit": 150},
@@ -41,7 +41,7 @@ def config_of(method: str = "fedgh", **options: Any) -> RunConfig:
                 "rounds": 2,
                 "baselines": False,
                 "partition": "iid",
-                "options": told | options,
+                "options": settings | options,
             },
         }
     )

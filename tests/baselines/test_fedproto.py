@@ -29,7 +29,7 @@ FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
 
 def config_of(privacy: dict[str, Any] | None = None, **options: Any) -> RunConfig:
-    told = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
+    settings = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
     return build_config(
         {
             "data": {"limit": 150},
@@ -40,7 +40,7 @@ def config_of(privacy: dict[str, Any] | None = None, **options: Any) -> RunConfi
                 "rounds": 2,
                 "baselines": False,
                 "partition": "iid",
-                "options": told | options,
+                "options": settings | options,
             },
         }
     )
@@ -64,8 +64,8 @@ def naive_loss(outputs: torch.Tensor, label: int, importance: float) -> torch.Te
 
 def test_the_loss_is_cross_entropy_and_the_distance_to_the_prototype_of_the_class():
     outputs, y = torch.randn(6, 7), torch.tensor([0, 1, 2, 2, 1, 0])
-    found = prototype_loss(PROTOTYPES, KNOWN, 0.5)(outputs, y)
-    for row, label, loss in zip(outputs, y.tolist(), found, strict=True):
+    result = prototype_loss(PROTOTYPES, KNOWN, 0.5)(outputs, y)
+    for row, label, loss in zip(outputs, y.tolist(), result, strict=True):
         torch.testing.assert_close(loss, naive_loss(row, label, 0.5))
     plain = prototype_loss(PROTOTYPES, KNOWN, 0.0)(outputs, y)
     torch.testing.assert_close(plain, F.cross_entropy(outputs[:, :3], y, reduction="none"))
@@ -77,11 +77,11 @@ def test_gradients_a_sample_follow_both_terms():
     gradients = PerSample(model, prototype_loss(PROTOTYPES, KNOWN, 2.0))
     x, y = torch.randn(5, 1, 3, 3), torch.tensor([0, 1, 2, 0, 1])
     assert gradients.by_rules
-    found = gradients(x, y)
+    values = gradients(x, y)
     for i in range(5):
         loss = naive_loss(model(x[i : i + 1])[0], int(y[i]), 2.0)
         alone = torch.autograd.grad(loss, list(model.parameters()))
-        for g, wanted in zip(found, alone, strict=True):
+        for g, wanted in zip(values, alone, strict=True):
             torch.testing.assert_close(g.values[i], wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -135,8 +135,8 @@ def test_representations_are_drawn_to_prototypes(make_site: MakeSite, tmp_path: 
     """The stronger lambda, the nearer the means of classes come to the global ones."""
     apart = []
     for importance in (0.0, 50.0):
-        told = {"importance": importance, "epochs": 40, "learning_rate": 0.02, "unit": False}
-        site = make_site(config_of(FREE, **told), tmp_path / str(importance))
+        settings = {"importance": importance, "epochs": 40, "learning_rate": 0.02, "unit": False}
+        site = make_site(config_of(FREE, **settings), tmp_path / str(importance))
         order = order_of(site)
         turn = fedproto.site_round(site, fedproto.site_start(site), order)
         means, prototypes = turn.update.arrays, order.bundle.arrays["prototypes"]
@@ -162,10 +162,10 @@ def test_a_site_predicts_by_its_head_or_by_the_nearest_prototype(
         assert torch.equal(logits, before)
         return
     outputs = logits_of(fedproto._loaded(site, memory.arrays), test)
-    for z, found in zip(outputs[:, CLASSES:], logits, strict=True):
+    for z, result in zip(outputs[:, CLASSES:], logits, strict=True):
         distances = {c: float((z - order.bundle.arrays["prototypes"][c]).norm()) for c in (0, 3, 7)}
-        assert int(found.argmax()) == min(distances, key=distances.__getitem__)
-        assert bool(torch.isfinite(found).all())
+        assert int(result.argmax()) == min(distances, key=distances.__getitem__)
+        assert bool(torch.isfinite(result).all())
 
 
 def test_a_site_that_may_not_train_sends_nothing(make_site: MakeSite, tmp_path: Path):

@@ -85,11 +85,11 @@ def naive(strategy: str, sent: list[dict[str, Tensor]]) -> list[dict[str, Tensor
 def test_layers_are_averaged_as_by_pairs(strategy: str):
     side = side_of(strategy, clients=6)
     sent = sent_by(side)
-    found = answered(side, sent)
+    values = answered(side, sent)
     for site, expected in enumerate(naive(strategy, sent)):
-        assert found[site].keys() == expected.keys()
+        assert values[site].keys() == expected.keys()
         for name, array in expected.items():
-            torch.testing.assert_close(found[site][name], array)
+            torch.testing.assert_close(values[site][name], array)
 
 
 @pytest.mark.slow
@@ -98,8 +98,8 @@ def test_strategies_share_more_and_more():
     for strategy in ("basic", "clustered", "max"):
         side = side_of(strategy, clients=6)
         sent = sent_by(side)
-        found = answered(side, sent)
-        kept = [torch.equal(found[i][k], own[k]) for i, own in enumerate(sent) for k in own]
+        values = answered(side, sent)
+        kept = [torch.equal(values[i][k], own[k]) for i, own in enumerate(sent) for k in own]
         counts.append(len(kept) - sum(kept))
     assert 0 < counts[0] < counts[1] < counts[2]
 
@@ -116,12 +116,12 @@ def test_alike_ends_at_another_shape_or_name():
 
 
 def test_deeper_networks_share_what_follows_the_common_beginning():
-    found = flexifed._groups(side_of("max", clients=4))
-    layers = [len(set(names.values())) for names in found.values()]
-    assert found[11]["features.0.weight"] == (11, 13, 16, 19)
-    assert found[13]["features.3.weight"] == (13, 16, 19)
-    assert found[16]["features.20.weight"] == (16, 19)
-    assert found[11]["features.4.weight"] == (11,)
+    result = flexifed._groups(side_of("max", clients=4))
+    layers = [len(set(names.values())) for names in result.values()]
+    assert result[11]["features.0.weight"] == (11, 13, 16, 19)
+    assert result[13]["features.3.weight"] == (13, 16, 19)
+    assert result[16]["features.20.weight"] == (16, 19)
+    assert result[11]["features.4.weight"] == (11,)
     assert layers == [2, 3, 4, 4]
 
 
@@ -129,10 +129,10 @@ def test_deeper_networks_share_what_follows_the_common_beginning():
 def test_networks_of_one_depth_are_averaged_whole(strategy: str):
     side = side_of(strategy, clients=3, depths=[13])
     sent = sent_by(side)
-    found = answered(side, sent)
+    values = answered(side, sent)
     for name in sent[0]:
         mean = torch.stack([s[name] for s in sent]).mean(0)
-        assert all(torch.allclose(found[i][name], mean, atol=1e-6) for i in range(3))
+        assert all(torch.allclose(values[i][name], mean, atol=1e-6) for i in range(3))
 
 
 def test_absent_sites_get_the_average_of_those_who_were_there():

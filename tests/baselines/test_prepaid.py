@@ -18,8 +18,8 @@ WHAT = Mechanism("dp-sgd", 1.0, subset="search")
 
 def site_of(make_site: Callable[..., Site], run: Path, **privacy: object) -> Site:
     federation = {"method": "fedavg", "clients": 1, "baselines": False}
-    told = {"data": {"limit": 60}, "federation": federation, "privacy": privacy}
-    return make_site(build_config({}, told), run)
+    settings = {"data": {"limit": 60}, "federation": federation, "privacy": privacy}
+    return make_site(build_config({}, settings), run)
 
 
 def steps_of(number: int, at_once: int) -> Steps:

@@ -14,10 +14,10 @@ from baselines.decnas import (
 
 
 def left(candidates: int, turns: int, drop: float) -> list[int]:
-    found = [candidates]
+    results = [candidates]
     for _ in range(turns):
-        found.append(found[-1] - dropped(candidates, found[-1], drop))
-    return found
+        results.append(results[-1] - dropped(candidates, results[-1], drop))
+    return results
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,9 @@ def test_orders_are_the_same_at_every_call_and_for_whoever_else_is_asked(name: s
 def test_it_learns_in_its_smoke_setting(name: str, tmp_path: Path):
     smoke = getattr(update_method(name), "SMOKE", None)
     assert smoke is not None, f"no SMOKE in dprbft/methods/{name}.py: settings in which it learns"
-    told = {"method": name, "clients": 2, "partition": "iid"}
+    settings = {"method": name, "clients": 2, "partition": "iid"}
     data = {"dataset": "digits", "public_limit": 0}  # as a comparison's smoke size
-    run = carried(tmp_path / "r", build_config({"federation": told, "data": data}, dict(smoke)))
+    run = carried(tmp_path / "r", build_config({"federation": settings, "data": data}, dict(smoke)))
     for place in places_of(run.folder):
         report = SiteReport.read(place.home)
         assert report.baselines is not None
@@ -282,10 +282,10 @@ class Looked(Exception):
 
 
 def sealed(samples: Samples) -> Samples:
-    found = object.__new__(Sealed)
+    result = object.__new__(Sealed)
     for name in ("x", "y", "classes", "groups", "part"):
-        object.__setattr__(found, name, getattr(samples, name))
-    return found
+        object.__setattr__(result, name, getattr(samples, name))
+    return result
 
 
 class Refusing(Ledger):

@@ -25,10 +25,10 @@ NAMED = sorted(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_named_module_is_found(name: str):
-    found = find_spec(f"benchmarks.{name}")
-    assert found is not None
-    assert found.origin is not None
-    assert found.origin.endswith((f"/{name}.py", f"/{name}/__init__.py"))
+    result = find_spec(f"benchmarks.{name}")
+    assert result is not None
+    assert result.origin is not None
+    assert result.origin.endswith((f"/{name}.py", f"/{name}/__init__.py"))
 
 
 def test_no_name_is_in_two_wings():

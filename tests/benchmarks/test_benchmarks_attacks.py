@@ -20,22 +20,22 @@ def test_the_table_on_the_embedded_digits(
     monkeypatch.setattr(attack_table, "DECODER_EPOCHS", 6)
     arguments = ["--json", "--work", str(tmp_path), "--workers", "1"]
     attacks.main([*arguments, "--plot", str(tmp_path / "table.png")])
-    found = json.loads(capsys.readouterr().out)
+    record = json.loads(capsys.readouterr().out)
     wanted = {"release", "epsilon", "attack", "r2", "ceiling_r2", "class_mean_r2", "verdict"}
-    assert all(set(r) >= wanted and "shown" not in r for r in found["table4"])
+    assert all(set(r) >= wanted and "shown" not in r for r in record["table4"])
     names = ("made_by", "release", "epsilon")
-    verdicts = {tuple(r[name] for name in names): r["verdict"] for r in found["table4"]}
+    verdicts = {tuple(r[name] for name in names): r["verdict"] for r in record["table4"]}
     bare = [verdicts["network", "raw_rows", 0.5]]
     bare += [verdicts[made_by, "raw_rows", "infinity"] for made_by in ("network", "map")]
     assert bare == ["leaks"] * 3
     for made_by in ("network", "map"):
         assert verdicts[made_by, "moments", 8.0] == "no better than blind"
-    assert found["moments_at_8_beaten"] == []
+    assert record["moments_at_8_beaten"] == []
     assert (tmp_path / "table.png").stat().st_size > 10_000
     # Finished rows are read back.
     monkeypatch.setattr(attacks, "cell", lambda *_: pytest.fail("run again"))
     attacks.main(arguments)
-    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(capsys.readouterr().out) == record
 
 
 def test_the_summary_says_whether_the_rows_show_what_they_should():
@@ -44,12 +44,12 @@ def test_the_summary_says_whether_the_rows_show_what_they_should():
         return about | {"verdict": verdict, "decoder_r2": decoder, "ceiling_r2": 0.7, "shown": {}}
 
     paper, sound = row("raw_rows", 0.5, "leaks", 0.61), row("moments", 8.0, "inconclusive", 0.1)
-    found = attacks.summary([paper, sound])
-    assert found["paper_release_reaches_ceiling"]
-    assert found["moments_at_8_beaten"] == ["a set, network"]  # not shown to hold is not held
-    found = attacks.summary([row("raw_rows", 0.5, "leaks", 0.59), sound | {"epsilon": 5.0}])
-    assert not found["paper_release_reaches_ceiling"]
-    assert found["moments_at_8_beaten"] == []
+    result = attacks.summary([paper, sound])
+    assert result["paper_release_reaches_ceiling"]
+    assert result["moments_at_8_beaten"] == ["a set, network"]  # not shown to hold is not held
+    result = attacks.summary([row("raw_rows", 0.5, "leaks", 0.59), sound | {"epsilon": 5.0}])
+    assert not result["paper_release_reaches_ceiling"]
+    assert result["moments_at_8_beaten"] == []
 
 
 def test_a_missing_data_set_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture):

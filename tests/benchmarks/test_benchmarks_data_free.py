@@ -44,9 +44,9 @@ def test_a_proxy_is_a_function_of_its_arguments(name: str):
     ],
 )
 def test_a_proxy_works_with_every_norm_head_and_shape(name: str, spec: NetworkSpec):
-    found = scored(name, Genome.parse("c4k3-c8k5"), spec)
+    result = scored(name, Genome.parse("c4k3-c8k5"), spec)
     if spec.shape != (1, 1, 1) or name != "activation agreement":  # a pixel has few patterns
-        assert np.isfinite(found)
+        assert np.isfinite(result)
 
 
 @pytest.mark.slow

@@ -30,17 +30,17 @@ def test_savings_are_ratios_to_all_on_and_their_product():
     cells = dict.fromkeys(SWITCHES, CELL)
     cells |= {"no groups": replace(CELL, up=40.0), "no early dropping": replace(CELL, up=15.0)}
     cells |= {"all off": replace(CELL, up=80.0)}
-    found = savings(cells)["up"]
-    assert (found["no groups"], found["product"], found["all off"]) == (4, 6, 8)
+    result = savings(cells)["up"]
+    assert (result["no groups"], result["product"], result["all off"]) == (4, 6, 8)
     assert savings(cells)["work"]["product"] == 1
 
 
 def test_means_are_over_seeds():
     other = replace(CELL, accuracy=0.7, searched=None, macs=20)
-    found = mean([CELL, other])
-    assert found["accuracy"] == pytest.approx(0.6)
-    assert found["std"] == pytest.approx(0.1 * 2**0.5)
-    assert (found["searched"], found["macs"]) == (0.4, 15)
+    result = mean([CELL, other])
+    assert result["accuracy"] == pytest.approx(0.6)
+    assert result["std"] == pytest.approx(0.1 * 2**0.5)
+    assert (result["searched"], result["macs"]) == (0.4, 15)
 
 
 def test_iterations_reach_the_target():

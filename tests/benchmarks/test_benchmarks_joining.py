@@ -25,15 +25,15 @@ def few(monkeypatch: pytest.MonkeyPatch):
 def test_every_row_is_measured_and_exact_pooling_leads(few: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining_methods, "release_share", lambda *_: 0.85)
     seeds = [joining.one({"digits": ""}, (*astuple(SMALL), seed)) for seed in (0, 1)]
-    found = joining.row(SMALL, seeds)
-    methods = found["methods"]
+    result = joining.row(SMALL, seeds)
+    methods = result["methods"]
     assert set(methods) == set(joining.METHODS)
     assert methods["alone"]["gain"] == 0
     assert methods["pooled"]["uniform"] > methods["own release"]["uniform"] + 0.1
     read = [methods[f"forest on {reads}"]["own"] for reads in ("public", "public and own")]
     assert read[1] > read[0] > 0.5
     assert all(len(seed[m]) == SMALL.sites for seed in seeds for m in joining.METHODS)
-    assert len(joining.table(found).splitlines()) == 4 + len(joining.METHODS)
+    assert len(joining.table(result).splitlines()) == 4 + len(joining.METHODS)
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_grid_names_known_settings(tmp_path: Path):
 @pytest.mark.slow
 def test_whoever_joins_nobody_is_alone_to_the_bit(few: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining_methods, "release_share", lambda *_: 0.0)
-    found = joining.one({"digits": ""}, (*astuple(SMALL), 0))
-    assert found["share"] == 0.0
-    assert found["joined"] == found["secure sum"] == found["alone"] != found["alone again"]
-    assert "shared" not in found
+    result = joining.one({"digits": ""}, (*astuple(SMALL), 0))
+    assert result["share"] == 0.0
+    assert result["joined"] == result["secure sum"] == result["alone"] != result["alone again"]
+    assert "shared" not in result

@@ -15,15 +15,15 @@ def test_every_figure_is_measured_and_compared(monkeypatch: pytest.MonkeyPatch):
     sizes = Sizes(n=40, validation=20, sites=2, test=150)
     monkeypatch.setitem(joining_tables.TABLES, "breast cancer", sizes)
     seeds = [joining_tables.one("", (*astuple(SMALL), seed)) for seed in (0, 1)]
-    found = joining_tables.row(SMALL, seeds)
-    assert found["setting"]["sites"] == 2
+    result = joining_tables.row(SMALL, seeds)
+    assert result["setting"]["sites"] == 2
     for name in ("forest on public", "forest on public and own", "alone", "joined", "pooled"):
-        figures = found["methods"][name]
+        figures = result["methods"][name]
         assert figures["auroc"]["mean"] > 0.9
         assert all(0.5 < figures[f]["mean"] <= 1 for f in joining_tables.FIGURES)
-    forest = found["methods"]["forest on public"]["auroc"]
+    forest = result["methods"]["forest on public"]["auroc"]
     assert forest["over forest on public"] == [0.0, 0.0]
-    assert "forest on public" in joining_tables.table(found)
+    assert "forest on public" in joining_tables.table(result)
 
 
 @pytest.mark.slow

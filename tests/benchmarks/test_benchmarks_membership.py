@@ -22,18 +22,18 @@ def test_the_benchmark_says_what_it_found_and_runs_nothing_twice(
     size = Size(canaries=100, shadows=2, targets=1, epochs=1)
     command = ["--json", "--seeds", "1", "--workers", "1", "--work", str(tmp_path)]
     main(command, size)
-    found = json.loads(capsys.readouterr().out)
-    audits = found["one_run"]
+    record = json.loads(capsys.readouterr().out)
+    audits = record["one_run"]
     assert (audits["claim"], audits["canaries"]) == (8.0, 100)
     for name in ("lower_bounds", "non_private", "non_private_mislabelled"):
         assert [0 <= b <= audits["ceiling"] for b in audits[name]] == [True]
     for name in ("lira", "loss_threshold"):
-        assert 0 <= found[name]["tpr_at_1_percent"] <= 1
-        assert found[name]["tpr_at_1_percent_each"] == [found[name]["tpr_at_1_percent"]]
-    low, high = found["unseen"]["interval"]
-    assert low < found["unseen"]["auc"] < high
-    assert "never saw them" in report(found)
+        assert 0 <= record[name]["tpr_at_1_percent"] <= 1
+        assert record[name]["tpr_at_1_percent_each"] == [record[name]["tpr_at_1_percent"]]
+    low, high = record["unseen"]["interval"]
+    assert low < record["unseen"]["auc"] < high
+    assert "never saw them" in report(record)
     for name in ("private", "memorised", "attacked"):
         monkeypatch.setattr(membership_tasks, name, refuse)
     main(command, size)
-    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(capsys.readouterr().out) == record

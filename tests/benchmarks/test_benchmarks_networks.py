@@ -18,13 +18,13 @@ def test_the_average_stands_beside_the_best_candidate_of_each_site():
         site(0.70, 0.64, network=0.71, shared=0.4),
         site(0.50, 0.48, network=0.2, shared=0.64),
     ]
-    found = networks.table(sites)
-    assert found["joined"] == pytest.approx(0.6)
-    assert found["network"] == pytest.approx(0.47)
-    assert found["best candidate"] == pytest.approx(0.65)
-    assert found["cells at least as good"] == pytest.approx(1 / 3)
-    assert found["cells within a standard error"] == pytest.approx(2 / 3)
-    assert found["joined over alone"] == pytest.approx([0.06, 0.04 / 3**0.5])
+    result = networks.table(sites)
+    assert result["joined"] == pytest.approx(0.6)
+    assert result["network"] == pytest.approx(0.47)
+    assert result["best candidate"] == pytest.approx(0.65)
+    assert result["cells at least as good"] == pytest.approx(1 / 3)
+    assert result["cells within a standard error"] == pytest.approx(2 / 3)
+    assert result["joined over alone"] == pytest.approx([0.06, 0.04 / 3**0.5])
 
 
 @pytest.mark.parametrize("setting", joining_large.SETTINGS)

@@ -27,6 +27,6 @@ def test_one_rehearsal_serves_all_sites(monkeypatch: pytest.MonkeyPatch):
     if run["choice"] != "tuned":
         known = "rule" if run["choice"] == "rule" else "nothing"
         assert all(site["shared"] == site[known] for site in run["sites"])
-    found = rehearsals.summary([run, run])
-    assert found["cost of 3 sites, trainings"] == (1.0, 0.0)
-    assert found["n = 40, epsilon 8: average, nothing over rule"][1] == 0.0
+    result = rehearsals.summary([run, run])
+    assert result["cost of 3 sites, trainings"] == (1.0, 0.0)
+    assert result["n = 40, epsilon 8: average, nothing over rule"][1] == 0.0

@@ -121,8 +121,8 @@ def test_the_cost_ratio_of_a_search_four_times_as_fast():
 def test_the_larger_of_the_two_cost_ratios_counts():
     plain = [(100, [(10, 0.5, 0.5)]), (100, [(10, 0.6, 0.5)]), (100, [(10, 0.7, 0.5)])]
     ours = [(100, [(10, 0.9, 0.5)]), (100, [(90, 0.9, 0.5)]), (100, [(20, 0.65, 0.5)])]
-    found = cost_ratio(ours, plain)
-    assert found == {"medians": 0.2, "paired": 0.9, "larger": 0.9}
+    result = cost_ratio(ours, plain)
+    assert result == {"medians": 0.2, "paired": 0.9, "larger": 0.9}
 
 
 def test_holm_against_its_definition():
@@ -151,11 +151,11 @@ def test_being_worse_at_one_budget_is_noticed():
 
 def test_the_interval_holds_the_median():
     values = stream(0, "values").random((51, 4))
-    found = interval(values)
-    assert found["median"] == np.round(np.median(values, axis=0), 4).tolist()
+    result = interval(values)
+    assert result["median"] == np.round(np.median(values, axis=0), 4).tolist()
     assert all(
         low < m < high
-        for low, m, high in zip(found["low"], found["median"], found["high"], strict=True)
+        for low, m, high in zip(result["low"], result["median"], result["high"], strict=True)
     )
 
 

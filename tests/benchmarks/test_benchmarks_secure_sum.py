@@ -27,8 +27,8 @@ def test_more_noise_on_the_sum_costs_accuracy():
     assert [r["epsilon"] for r in rows] == [1.0, 3.0, 8.0]
     for row in rows:
         assert row["missing"] == 2
-        found = row["accuracy"]
-        assert found["local"] < found["secure sum"] < found["exact"] + 0.01
+        result = row["accuracy"]
+        assert result["local"] < result["secure sum"] < result["exact"] + 0.01
         assert row["epsilon_of_sum"] < row["epsilon"] < row["epsilon_of_share"]
     assert len(accuracy.text(rows).splitlines()) == 5
 

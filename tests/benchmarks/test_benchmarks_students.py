@@ -33,10 +33,10 @@ def test_one_search_serves_all_sites(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert all(site["macs"] <= run["macs"] for site in run["sites"])
     sizes = [r["macs"] for r in run["front"]]
     assert sizes == sorted(sizes)
-    found = students.summary([run, run])
-    assert found["cost of 4 sites, passes"] == (1.0, 0.0)
-    assert found["below predictor"][1] == 0.0
-    assert len(students.table(found).splitlines()) == len(found)
+    result = students.summary([run, run])
+    assert result["cost of 4 sites, passes"] == (1.0, 0.0)
+    assert result["below predictor"][1] == 0.0
+    assert len(students.table(result).splitlines()) == len(result)
     students.draw([run], tmp_path / "front.png")
     assert (tmp_path / "front.png").stat().st_size > 0
     assert "phi with its heads" in students.front_table(run)

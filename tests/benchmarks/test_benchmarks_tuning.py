@@ -59,8 +59,8 @@ def values(rows: list[dict[str, Any]], key: str, **wanted: Any) -> np.ndarray:
 
 
 def test_medians_and_means_are_those_of_numpy():
-    found = summary(ROWS, LIVED)
-    for searched, part in ((False, found), (True, found["sigma_searched"])):
+    result = summary(ROWS, LIVED)
+    for searched, part in ((False, result), (True, result["sigma_searched"])):
         for name in PROPOSERS:
             mine = values(ROWS, "regret", proposer=name, searched=searched)
             assert part["median_regret"][name] == pytest.approx(np.median(mine))
@@ -72,26 +72,26 @@ def test_medians_and_means_are_those_of_numpy():
                     assert part[by][f"{e:g}"][name] == pytest.approx(np.median(at))
     for name in FIXED_CONFIGURATIONS:
         mine = values(ROWS, "regret", proposer=f"fixed {name}")
-        assert found["median_regret"][f"fixed {name}"] == pytest.approx(np.median(mine))
-        assert f"fixed {name}" not in found["sigma_searched"]["median_regret"]
+        assert result["median_regret"][f"fixed {name}"] == pytest.approx(np.median(mine))
+        assert f"fixed {name}" not in result["sigma_searched"]["median_regret"]
 
 
 def test_the_rest_of_the_summary():
-    found = summary(ROWS, LIVED)
+    result = summary(ROWS, LIVED)
     over = sum(r["over"] for r in ROWS if "over" in r)
-    assert found["over_budget_trials"] == over + 7
+    assert result["over_budget_trials"] == over + 7
     mine = [s for r in (*ROWS, *LIVED) if r["proposer"] == "ours" for s in r["seconds"]]
-    assert found["propose_seconds"] == max(mine) == 7.0
-    assert found["propose_seconds_median"] == np.median(mine)
-    assert found["live"]["median_regret"] == {"ours": 0.0, "random": 0.1, "fixed A": 0.4}
-    assert [set(r) for r in found["live"]["rows"]] == [
+    assert result["propose_seconds"] == max(mine) == 7.0
+    assert result["propose_seconds_median"] == np.median(mine)
+    assert result["live"]["median_regret"] == {"ours": 0.0, "random": 0.1, "fixed A": 0.4}
+    assert [set(r) for r in result["live"]["rows"]] == [
         {"proposer", "seed", "accuracy", "regret", "over"},
         {"proposer", "seed", "accuracy", "regret", "over"},
         {"proposer", "seed", "accuracy", "regret", "steps"},
     ]
     alone = summary([r for r in ROWS if not r.get("searched")], [])
     assert (alone["sigma_searched"], alone["live"]) == (None, {"rows": []})
-    assert json.loads(json.dumps(found))["median_regret"] == found["median_regret"]
+    assert json.loads(json.dumps(result))["median_regret"] == result["median_regret"]
 
 
 def exact(n: int, quantile: float) -> int:
@@ -122,8 +122,8 @@ def test_table_six_is_the_papers() -> None:
 
 def test_table_six_has_the_papers_columns_and_a_row_each():
     plain = [r for r in ROWS if not r.get("searched")]
-    found = regrets(plain)
-    head, *lines, last = table_six(plain, found)
+    record = regrets(plain)
+    head, *lines, last = table_six(plain, record)
     assert head.split()[:4] == ["eta", "sigma", "C", "B/n"]
     assert head.count("steps   acc") == len(EPSILONS)
     assert [line[:18].strip() for line in lines] == [f"fixed {k}" for k in FIXED_CONFIGURATIONS]
@@ -138,19 +138,19 @@ def test_table_six_has_the_papers_columns_and_a_row_each():
         assert len(line) == len(head) == len(last)
     assert last.split()[0] == "ours"
     assert [float(x) for x in last.split()[1:]] == [
-        round(found["accuracy_at"][f"{e:g}"]["ours"], 3) for e in EPSILONS
+        round(record["accuracy_at"][f"{e:g}"]["ours"], 3) for e in EPSILONS
     ]
 
 
 def test_the_report_names_everybody():
-    found = summary(ROWS, LIVED)
-    lines = report(found, ROWS).splitlines()
+    result = summary(ROWS, LIVED)
+    lines = report(result, ROWS).splitlines()
     names = [*PROPOSERS, *(f"fixed {name}" for name in FIXED_CONFIGURATIONS)]
     for name, line in zip(names, lines[1:], strict=False):
         assert line[:22].strip() == name
-        assert f"{found['median_regret'][name]:.4f}" in line
-    assert f"over budget: {found['over_budget_trials']};" in lines[1 + len(names)]
-    assert lines[2 + len(names) :] == table_six(ROWS, found)
+        assert f"{result['median_regret'][name]:.4f}" in line
+    assert f"over budget: {result['over_budget_trials']};" in lines[1 + len(names)]
+    assert lines[2 + len(names) :] == table_six(ROWS, result)
 
 
 @pytest.mark.slow
@@ -233,8 +233,8 @@ def test_an_interrupted_benchmark_goes_on_to_the_same_json(tmp_path: Path, run: 
     assert all_of_it.searches == SEARCHES
     nothing, before = run(tmp_path / "work", stop=stop)
     assert (nothing, before.searches) == ("", stop)
-    found, after = run(tmp_path / "work")
-    assert found == whole
+    result, after = run(tmp_path / "work")
+    assert result == whole
     assert after.searches == SEARCHES - stop
     again, none = run(tmp_path / "work")
     assert (again, none.searches) == (whole, 0)
@@ -247,8 +247,8 @@ def test_a_line_cut_by_a_kill_is_run_again(tmp_path: Path, run: Run):
     [file] = tmp_path.glob("table-*.jsonl")
     for cut in (1, 500, len(file.read_bytes()) // 2):
         file.write_bytes(file.read_bytes()[:-cut])
-        found, search = run(tmp_path)
-        assert found == whole
+        result, search = run(tmp_path)
+        assert result == whole
         assert 0 < search.searches < SEARCHES
 
 

@@ -119,8 +119,8 @@ def test_a_choice_is_judged_by_new_trainings_on_the_test_samples(monkeypatch: py
 @pytest.mark.slow
 def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     tried = [setting(), setting(0.97), setting(1.5), setting(0.5)]
-    found = Found(tried[0], tried, [])
-    monkeypatch.setitem(PROPOSERS, "cheat", lambda task, trials, seed: found)
+    result = Found(tried[0], tried, [])
+    monkeypatch.setitem(PROPOSERS, "cheat", lambda task, trials, seed: result)
     assert live(("", 4), (0, "cheat"))["over"] == 2
 
 
@@ -166,11 +166,11 @@ def test_regret_is_to_the_best_at_that_seed():
         for seed in range(3)
         for name in (*PROPOSERS, *FIXED)
     ]
-    found = with_regret(rows)
-    for row, before in zip(found, rows, strict=True):
+    result = with_regret(rows)
+    for row, before in zip(result, rows, strict=True):
         best = max(r["accuracy"] for r in rows if r["seed"] == row["seed"])
         assert row == before | {"regret": best - before["accuracy"]}
-    assert sum(row["regret"] == 0 for row in found) == 3
+    assert sum(row["regret"] == 0 for row in result) == 3
 
 
 def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.MonkeyPatch):
@@ -186,11 +186,11 @@ def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.Monk
     parts = fashion.__wrapped__("folder", 7)
     assert [len(p) for p in parts] == [1000, 500, 2000]
     assert torch.equal(torch.cat([p.y for p in parts]), y)
-    found = torch.cat([p.x for p in parts])
-    assert found.shape == (3500, 1, 14, 14)
+    result = torch.cat([p.x for p in parts])
+    assert result.shape == (3500, 1, 14, 14)
     for k, i, j in ((0, 0, 0), (999, 13, 2), (3499, 5, 13)):
         mean = x[k, 0, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].double().mean().item()
-        assert abs(found[k, 0, i, j].item() - mean) <= 0.5
+        assert abs(result[k, 0, i, j].item() - mean) <= 0.5
     [(settings, rng)] = asked
     assert settings.dataset == "fashion-mnist"
     assert (str(settings.data_root), settings.limit) == ("folder", 3500)
@@ -237,12 +237,12 @@ def test_the_live_part_goes_on_after_an_interrupt(
     short = ["--json", "--repetitions", "1", "--searched", "0", "--trials", "3", "--workers", "1"]
     live_too = ["--live-seeds", "2", "--data-root", "data", "--work", str(tmp_path / "work")]
     main([*short, *live_too])
-    found = json.loads(capsys.readouterr().out)
-    assert found["live"]["rows"] == [
+    record = json.loads(capsys.readouterr().out)
+    assert record["live"]["rows"] == [
         {k: v for k, v in row.items() if k != "seconds"} for row in again
     ]
     for name in names:
         mine = [row["regret"] for row in again if row["proposer"] == name]
-        assert found["live"]["median_regret"][name] == pytest.approx(np.median(mine))
+        assert record["live"]["median_regret"][name] == pytest.approx(np.median(mine))
     longest = max(max(row["seconds"]) for row in again if row["proposer"] == "ours")
-    assert found["propose_seconds"] >= longest
+    assert record["propose_seconds"] >= longest

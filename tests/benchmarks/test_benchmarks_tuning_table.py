@@ -101,8 +101,8 @@ def test_the_nearest_level_is_the_nearest_by_ratio(axis: str, value: float):
     def ratio(level: float) -> float:
         return max(level / value, value / level)
 
-    found = AXES[axis][TABLE_READ.nearest(axis, value)]
-    assert ratio(found) <= min(map(ratio, AXES[axis])) * (1 + 1e-12)
+    result = AXES[axis][TABLE_READ.nearest(axis, value)]
+    assert ratio(result) <= min(map(ratio, AXES[axis])) * (1 + 1e-12)
 
 
 def test_the_middle_between_two_levels_is_the_geometric_one():
@@ -242,14 +242,14 @@ def test_a_proposer_stays_in_the_space_and_within_the_budget(
 
     monkeypatch.setitem(PROPOSERS, name, kept_search)
     row = replay((TABLE, trials), (searched, name, 2, 3))
-    [(task, found)] = kept
+    [(task, result)] = kept
     assert row["over"] == 0
-    assert len(found.settings) == len(found.seconds) == len(row["seen"]) == trials
-    assert found.best in found.settings
-    assert min(found.seconds) >= 0
+    assert len(result.settings) == len(result.seconds) == len(row["seen"]) == trials
+    assert result.best in result.settings
+    assert min(result.seconds) >= 0
     assert row["accuracy"] in row["seen"]
     space, factors = task.space, []
-    for s in found.settings:
+    for s in result.settings:
         assert space.learning_rate[0] <= s.learning_rate <= space.learning_rate[1]
         assert space.clip[0] <= s.clip <= space.clip[1]
         assert s.batch_size in AXES["batch"]
@@ -272,9 +272,9 @@ def test_rivals_choose_their_best_observed_value(name: str):
 
     space = TABLE_READ.space(False)
     task = Task(objective, lambda b, p: TABLE_READ.least(0, b, p), lambda _: True, space, 300)
-    found = PROPOSERS[name](task, 6, 0)
+    results = PROPOSERS[name](task, 6, 0)
     assert len(values) == 6
-    assert values[found.best] == max(values.values())
+    assert values[results.best] == max(values.values())
 
 
 def test_fixed_configurations_have_a_row_for_each_training(tmp_path: Path):

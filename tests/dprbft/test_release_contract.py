@@ -90,16 +90,16 @@ def test_a_compressed_release_says_what_its_sender_keeps(
     whole = Release.of(released(ledger, kind))
     message = whole.compressed(compression)
     content = message.to_bytes()
-    found = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
-    assert found.compression == compression
-    assert found.to_bytes() == content
-    assert all(torch.equal(found.arrays[name], a) for name, a in message.arrays.items())
+    result = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
+    assert result.compression == compression
+    assert result.to_bytes() == content
+    assert all(torch.equal(result.arrays[name], a) for name, a in message.arrays.items())
     for name, array in whole.arrays.items():
         if not array.is_floating_point():
-            assert torch.equal(found.arrays[name], array)
+            assert torch.equal(result.arrays[name], array)
         else:
-            moved = (found.arrays[name].double() - array.double()).abs()
-            assert bool((moved <= rounding(found.arrays[name], compression)).all())
+            moved = (result.arrays[name].double() - array.double()).abs()
+            assert bool((moved <= rounding(result.arrays[name], compression)).all())
 
 
 @pytest.mark.parametrize("other", ["float8", "none", "float16", 3, None, ["int8"]])

@@ -98,7 +98,7 @@ def whole(made: Federation) -> Path:
 def test_three_ways_come_to_one_head_and_to_the_same_ledgers(made: Federation, whole: Path):
     assert round_of(whole).sites == (0, 1, 2)
     deployed = charges(made.sites)
-    assert all(len(found) == 2 for found in deployed.values())
+    assert all(len(result) == 2 for result in deployed.values())
     for way in ("alone", "simulated"):
         folder = made.folder / way
         places = make_sites(folder)
@@ -120,8 +120,8 @@ def test_a_hub_that_is_killed_goes_on_to_the_same_head(made: Federation, whole: 
     lead(made, run)
     assert round_of(run).sites == (0, 1, 2)
     assert head_of(run) == head_of(whole)
-    for found in charges(made.sites).values():
-        assert len([charge for charge in found if charge.run == "killed"]) == 2
+    for result in charges(made.sites).values():
+        assert len([charge for charge in result if charge.run == "killed"]) == 2
 
 
 def test_a_site_that_raises_and_one_that_dies_cost_the_run_no_more_than_them(made: Federation):
@@ -129,13 +129,13 @@ def test_a_site_that_raises_and_one_that_dies_cost_the_run_no_more_than_them(mad
     plant(made, "b", "raise round")
     plant(made, "c", "die round")
     with changed(made.hub_file, "^minimum = .*", "minimum = 1"):
-        said = lead(made, run)
+        text = lead(made, run)
     assert (round_of(run).sites, round_of(run).absent) == ((0,), (1, 2))
     # Who notices first: Flower, when it carries the message, or the hub, which looks who is there.
     gone = r"^site c( is not connected; going on without it|: its node does not answer; .*)$"
-    assert re.search(gone, said, re.M)
-    assert "SiteLeftOut(site='b', stage='join', why='failed'" in said
-    assert "must not leave" not in said
+    assert re.search(gone, text, re.M)
+    assert "SiteLeftOut(site='b', stage='join', why='failed'" in text
+    assert "must not leave" not in text
     (line,) = [x for x in read_lines(made.sites["b"] / "node.log") if x["code"] == "FAILED"]
     assert (line["verb"], line["run"], line["reason"]) == ("round", "faults", "RuntimeError")
     # What the site that died was about to send is on its ledger, though nobody has it.
@@ -146,8 +146,8 @@ def test_a_site_that_raises_and_one_that_dies_cost_the_run_no_more_than_them(mad
     wait_for(lambda: made.log("c").count("site c answers at") == 2)
     before, head = charges(made.sites), head_of(run)
     with changed(made.hub_file, "^minimum = .*", "minimum = 1"):
-        said = lead(made, run)
-    assert "SiteReleased(site='c', sent=False, " in said
+        text = lead(made, run)
+    assert "SiteReleased(site='c', sent=False, " in text
     assert charges(made.sites) == before
     assert head_of(run) == head
 
@@ -156,20 +156,20 @@ def test_a_site_that_hangs_is_out_when_the_time_is_over(made: Federation):
     run = made.folder / "hung"
     plant(made, "a", "hang round")
     with changed(made.hub_file, "^deadline = .*", "deadline = 15.0"):
-        said = lead(made, run)
+        text = lead(made, run)
     assert (round_of(run).sites, round_of(run).absent) == ((1, 2), (0,))
-    assert re.search(r"^site a has not answered in 15 s$|^site a: its node has not", said, re.M)
+    assert re.search(r"^site a has not answered in 15 s$|^site a: its node has not", text, re.M)
 
 
 def test_a_policy_and_a_budget_that_refuse_are_told_apart(made: Federation):
     run, settings = made.folder / "refused", made.sites["b"] / "site.toml"
     with changed(settings, r"^releases = \[[^\]]*\]", 'releases = ["class_sums"]'):
-        said = lead(made, run, code=2, epsilon="500")
-    assert said.splitlines()[-1].startswith("error: expected at least 2 of 3 sites")
-    assert "too few without a (budget), b (refused), c (budget)" in said.splitlines()[-1]
-    assert not [c for found in charges(made.sites).values() for c in found if c.run == "refused"]
+        text = lead(made, run, code=2, epsilon="500")
+    assert text.splitlines()[-1].startswith("error: expected at least 2 of 3 sites")
+    assert "too few without a (budget), b (refused), c (budget)" in text.splitlines()[-1]
+    assert not [c for result in charges(made.sites).values() for c in result if c.run == "refused"]
     lines = {name: read_lines(folder / "node.log") for name, folder in made.sites.items()}
-    told = {name: [x for x in found if x["verb"] == "hello"][-1] for name, found in lines.items()}
+    told = {name: [x for x in result if x["verb"] == "hello"][-1] for name, result in lines.items()}
     codes = {name: line["code"] for name, line in told.items()}
     assert codes == {"a": "NO_BUDGET", "b": "REFUSED", "c": "NO_BUDGET"}
     assert "releases" in told["b"]["reason"]
@@ -182,8 +182,8 @@ def test_too_few_sites_are_one_line(made: Federation):
         changed(made.hub_file, "^minimum = .*", "minimum = 3"),
         changed(made.hub_file, "^patience = .*", "patience = 3.0"),
     ):
-        said = lead(made, made.folder / "few", code=2)
-    assert said.splitlines()[-1] == (
+        text = lead(made, made.folder / "few", code=2)
+    assert text.splitlines()[-1] == (
         "error: expected at least 3 of 3 sites within 3 s, got 2; start those that miss: c"
     )
     made.start_site("c")
@@ -239,6 +239,6 @@ def test_an_expired_certificate_is_told_at_both_ends(made: Federation, tmp_path:
         code, line = relay(made, tmp_path / "site", f"localhost:{port}", made.hub.ca)
         assert code == 1
         assert "that it does not (certificate has expired)" in line
-        said = lead(made, made.folder / "expired", code=2)
-        assert "(certificate has expired)" in said.splitlines()[-1]
+        text = lead(made, made.folder / "expired", code=2)
+        assert "(certificate has expired)" in text.splitlines()[-1]
         made.stop("expired")

@@ -183,10 +183,10 @@ def wait_for(holds: Callable[[], Any], seconds: float = 240.0) -> None:
 
 def alive(token: str) -> list[tuple[int, str]]:
     """Processes, and their commands, that have this token in their environment."""
-    mark, found = f"{TOKEN}={token}".encode(), list[tuple[int, str]]()
+    mark, result = f"{TOKEN}={token}".encode(), list[tuple[int, str]]()
     for process in Path("/proc").iterdir():
         with suppress(OSError):
             if process.name.isdigit() and mark in (process / "environ").read_bytes():
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found.append((int(process.name), command))
-    return found
+                result.append((int(process.name), command))
+    return result

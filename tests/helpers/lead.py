@@ -40,9 +40,9 @@ class Shuffled:
         self, frames: Mapping[str, bytes], seconds: float | None
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`."""
-        found = list(self.carrier.carry(frames, seconds))
-        random.Random(len(found)).shuffle(found)
-        yield from found
+        results = list(self.carrier.carry(frames, seconds))
+        random.Random(len(results)).shuffle(results)
+        yield from results
 
     def limited(self, cap: int) -> "Shuffled":
         """As `Limited.limited`."""

@@ -28,8 +28,8 @@ def charge(ledger: Ledger, event: Event, subset: str = "train") -> Receipt:
 
 def ledgers(run: Path) -> list[Ledger]:
     """The ledgers of a run's sites that have one, by site."""
-    found = [Ledger(ledger_file(place.folder), place.run) for place in places_of(run)]
-    return [ledger for ledger in found if ledger.path.exists()]
+    results = [Ledger(ledger_file(place.folder), place.run) for place in places_of(run)]
+    return [ledger for ledger in results if ledger.path.exists()]
 
 
 def accounts(run: Path) -> list[Account]:
@@ -39,8 +39,8 @@ def accounts(run: Path) -> list[Account]:
 
 def ledger_lines(run: Path) -> list[bytes]:
     """The lines of all ledgers of a run."""
-    found = (ledger.path.read_bytes() for ledger in ledgers(run))
-    return [line for content in found for line in content.splitlines()]
+    results = (ledger.path.read_bytes() for ledger in ledgers(run))
+    return [line for content in results for line in content.splitlines()]
 
 
 def assert_kept(before: Mapping[Path, bytes]) -> None:

@@ -199,9 +199,9 @@ class Owner:
         classes = CLASSES if self.table else tuple(str(i) for i in range(len(CLASSES)))
         ranges: dict[str, Any] = {"ranges": RANGES} if self.table else {}
         given = {"epsilon": 8.0, "delta": 1e-3, "classes": classes, **ranges}
-        told = SiteSettings(name=folder.name, data=path.name, **(given | dict(self.settings)))
-        facts, _ = declared(folder, told)
-        write_site(folder, told, facts=facts, key=folder.name.encode().ljust(32))
+        settings = SiteSettings(name=folder.name, data=path.name, **(given | dict(self.settings)))
+        facts, _ = declared(folder, settings)
+        write_site(folder, settings, facts=facts, key=folder.name.encode().ljust(32))
         self.put(path, data)
         return folder
 
@@ -249,7 +249,7 @@ class Trial:
 
     def config(self, folder: Path) -> RunConfig:
         """Settings of the run; public files are in the folder."""
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "method": self.method,
             "remote": list(self.names),
             "clients": len(self.names),
@@ -260,7 +260,7 @@ class Trial:
             path = folder / ("public.csv" if self.owner.table else "public.npz")
             Owner(table=self.owner.table).put(path, self.data(self.public, 99))
             public = {"public_data": str(path), "public_limit": self.public}
-        whole = {"federation": told, "data": public}
+        whole = {"federation": record, "data": public}
         return build_config(without_unread(merge(SMALL, whole, dict(self.settings))))
 
 
@@ -427,8 +427,8 @@ def _served(place: SitePlace, request: Request, content: bytes) -> Seen:
         return Seen(request.verb, "FAILED", 0, where=where)
     refusal = place.home / "refused.json"
     where = str(json.loads(refusal.read_text())["reason"]) if refusal.exists() else ""
-    known = known_part(reply.release)
-    return Seen(request.verb, reply.code.name, len(reply.release), known, where)
+    text = known_part(reply.release)
+    return Seen(request.verb, reply.code.name, len(reply.release), text, where)
 
 
 def with_keys(places: Mapping[str, Path]) -> None:
@@ -449,9 +449,9 @@ def by_relay(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
 
 
 def _relayed(path: Path, request: Request) -> Seen:
-    found = carried(path, request.to_bytes(), 120.0)
-    assert found.state == "answered"
-    return seen_of(request.verb, found.answer, ())
+    result = carried(path, request.to_bytes(), 120.0)
+    assert result.state == "answered"
+    return seen_of(request.verb, result.answer, ())
 
 
 def led_anew(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:

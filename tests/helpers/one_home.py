@@ -13,8 +13,8 @@ PRODUCT = ("panas", "dprbft", "baselines", "attacks", "panas_cli")
 
 def names_in(folder: Path) -> set[str]:
     """The names of the modules of a folder, as the program spells them: with "-" too."""
-    found = {m.name for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg}
-    return found | {name.replace("_", "-") for name in found}
+    results = {m.name for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg}
+    return results | {name.replace("_", "-") for name in results}
 
 
 def sources(*homes: Path) -> Iterator[tuple[str, str]]:

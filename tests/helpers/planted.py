@@ -88,9 +88,9 @@ def image_in_clear(kind: str, private: Samples, public: Samples) -> Observation[
 def independent(kind: str, private: Samples, public: Samples, seed: int) -> Observation[WhiteBox]:
     """No leak of images: whatever z is, no private image was looked at. Classes are true."""
     bottom, m = extractor(kind, public), None if kind == "raw_rows" else 1.0
-    known = represent(bottom, public)
+    values = represent(bottom, public)
     noise = seeded(seed)
-    z = known.mean(0) + known.std(0) * noise.normal(len(private), known.shape[1]).float()
+    z = values.mean(0) + values.std(0) * noise.normal(len(private), values.shape[1]).float()
     z = z if kind == "raw_rows" else clip_rows(z)
     arrays = released(kind, z, private.y, m, noise)
     return Observation("north", kind, arrays, m, WhiteBox(bottom), public)

@@ -35,9 +35,9 @@ patient = settings(deadline=None, max_examples=40)
 
 def table(space: SearchSpace) -> LatencyTable:
     """Times as they might have been measured: cheap and dear without any order."""
-    found = steps(space)
-    blocks = {(str(b), shape): crc32(f"{b}{shape}".encode()) % 999 for b, shape in found}
-    channels = {shape_after(b, shape)[0] for b, shape in found}
+    result = steps(space)
+    blocks = {(str(b), shape): crc32(f"{b}{shape}".encode()) % 999 for b, shape in result}
+    channels = {shape_after(b, shape)[0] for b, shape in result}
     return LatencyTable(
         width=SPEC.width,
         classes=SPEC.classes,
@@ -48,8 +48,8 @@ def table(space: SearchSpace) -> LatencyTable:
 
 
 def costs(genome: Genome, space: SearchSpace, times: LatencyTable) -> dict[str, float]:
-    found = cost(genome, replace(SPEC, shape=space.shape))
-    exact = {name: getattr(found, name) for name in NAMES[:3]}
+    result = cost(genome, replace(SPEC, shape=space.shape))
+    exact = {name: getattr(result, name) for name in NAMES[:3]}
     return exact | {"latency_ms": times.latency_ms(genome, space.shape)}
 
 

@@ -24,10 +24,10 @@ class RecordedWire:
 
     def releases(self) -> dict[tuple[int, int], list[bytes]]:
         """What crossed in answer to `round`, by (site, call of that site)."""
-        found: dict[int, list[bytes]] = {}
+        contents: dict[int, list[bytes]] = {}
         for verb, site, reply in self.up:
             if verb is Verb.ROUND:
-                found.setdefault(site, []).append(reply.release)
+                contents.setdefault(site, []).append(reply.release)
         return {
-            (site, k): [content] for site, all in found.items() for k, content in enumerate(all)
+            (site, k): [content] for site, all in contents.items() for k, content in enumerate(all)
         }

@@ -17,8 +17,8 @@ def loop(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
     rows = []
     for i in range(len(x)):
         loss = cross_entropy(model(x[i : i + 1]), y[i : i + 1]).sum()
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        pairs = zip(found, parameters, strict=True)
+        result = torch.autograd.grad(loss, parameters, allow_unused=True)
+        pairs = zip(result, parameters, strict=True)
         rows.append([torch.zeros_like(p) if g is None else g for g, p in pairs])
     return [torch.stack(column) for column in zip(*rows, strict=True)]
 

@@ -102,8 +102,8 @@ def verdict(
 
     def scored(name: str, images: Tensor, threat: str | None = None) -> ReconstructionScore:
         errors = squared_errors(truth, images)
-        found = r2(errors, reference)
-        return ReconstructionScore(name, 0.0, found, 0.0, 0.0, 0.0, {}, errors, threat)
+        result = r2(errors, reference)
+        return ReconstructionScore(name, 0.0, result, 0.0, 0.0, 0.0, {}, errors, threat)
 
     blind = {
         "mean image": controls.mean_image(site.public).expand_as(truth),

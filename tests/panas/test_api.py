@@ -47,11 +47,11 @@ def test_a_search_gives_a_network_and_goes_on_where_it_was(tmp_path: Path) -> No
 
     with pytest.raises(Stop):
         search(images(0), tmp_path / "a", progress=stop)
-    found, whole = search(images(0), tmp_path / "a"), search(images(0), tmp_path / "b")
-    assert found.network(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
+    result, whole = search(images(0), tmp_path / "a"), search(images(0), tmp_path / "b")
+    assert result.network(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
     for name in ("log.jsonl", "best.json", "network.safetensors", "history.png", "network.png"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert found.genome == whole.genome
+    assert result.genome == whole.genome
     with pytest.raises(BadInput, match="data"):
         search(images(1), tmp_path / "a")
     with pytest.raises(BadInput, match="seed"):
@@ -59,9 +59,9 @@ def test_a_search_gives_a_network_and_goes_on_where_it_was(tmp_path: Path) -> No
 
 
 def test_a_search_keeps_hard_limits_and_takes_a_fitness_of_ones_own() -> None:
-    found = search(images(0), None, max_parameters=800, fitness=lambda g: 1 / len(g.blocks))
-    assert found.cost.parameters <= 800
-    assert found.fitness == 1.0
+    result = search(images(0), None, max_parameters=800, fitness=lambda g: 1 / len(g.blocks))
+    assert result.cost.parameters <= 800
+    assert result.fitness == 1.0
     with pytest.raises(BadInput, match="limits"):
         search(images(0), None, max_parameters=10)
 
@@ -85,9 +85,9 @@ def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
     first, second = images(1), images(2)
     second[0][0, 0, 0, 0] = 7.0
     for name, data in (("a", first), ("b", second)):
-        found = tune(data, tmp_path / name)
-        assert found.epsilon <= 8.0
-        assert found.epsilon == Ledger(tmp_path / name / "ledger.jsonl").account().spent()
+        result = tune(data, tmp_path / name)
+        assert result.epsilon <= 8.0
+        assert result.epsilon == Ledger(tmp_path / name / "ledger.jsonl").account().spent()
     names = sorted(p.name for p in (tmp_path / "a").iterdir() if not p.name.startswith("."))
     wanted = "best.json ledger.head ledger.jsonl log.jsonl network.safetensors trials.png"
     assert names == wanted.split()
@@ -123,17 +123,17 @@ def test_a_finished_tuning_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> None:
-    found, tuned = search(images(0), tmp_path / "found"), tune(images(1), tmp_path / "tuned")
+    outcome, tuned = search(images(0), tmp_path / "found"), tune(images(1), tmp_path / "tuned")
     x = torch.rand(3, 1, 8, 8)
-    for name, result in (("found", found), ("tuned", tuned)):
+    for name, result in (("found", outcome), ("tuned", tuned)):
         for path in (str(tmp_path / name), tmp_path / name / "network.safetensors"):
             saved = panas.load(path)
             with torch.no_grad():
                 assert torch.equal(saved.network(x), result.network.eval()(x))
             assert (saved.shape, saved.classes) == ((1, 8, 8), 4)
     saved = panas.load(tmp_path / "found")
-    assert saved.genome == found.genome
-    assert (saved.notes["fitness"], saved.notes["accuracy"]) == (found.fitness, found.accuracy)
+    assert saved.genome == outcome.genome
+    assert (saved.notes["fitness"], saved.notes["accuracy"]) == (outcome.fitness, outcome.accuracy)
     assert saved.class_names == ("0", "1", "2", "3")
     assert set(saved.predict(np.random.default_rng(0).random((5, 8, 8)))) <= set("0123")
     with pytest.raises(BadInput, match="a folder without network"):
@@ -209,15 +209,13 @@ def test_a_share_that_does_not_fit_is_refused_first_and_a_ledger_is_opened_by_it
 @pytest.mark.slow
 def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) -> None:
     x, y = images(1)
-    found = quick_tune((x, y), tmp_path / "a", epsilon=4.0)
+    result = quick_tune((x, y), tmp_path / "a", epsilon=4.0)
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[:-10])
     again = x[order], y[order]
     with pytest.raises(BadInput, match="that have spent epsilon"):
         quick_tune(again, tmp_path / "b", epsilon=4.0, strict=True)
     assert not (tmp_path / "b" / "ledger.jsonl").exists()
-    said = (
-        rf"{len(order)} of these {len(order)} samples have spent up to epsilon {found.epsilon:.3g} "
-    )
+    said = rf"{len(order)} of these {len(order)} samples have spent up to epsilon {result.epsilon:.3g} "
     with pytest.warns(UserWarning, match=said + "in earlier runs; together up to [5-7]"):
         quick_tune(again, tmp_path / "b", epsilon=4.0)
     with pytest.warns(UserWarning, match="in earlier runs; together up to [6-9]"):
@@ -272,9 +270,9 @@ def test_a_notebook_is_shown_the_public_names_and_results_in_a_few_lines() -> No
     assert {"search", "tune", "load", "epsilon", "as_samples"} <= set(dir(panas))
     assert all(getattr(panas, name) is not None for name in dir(panas))
     steps: list[Any] = []
-    found = search(images(0), None, progress=steps.append, fitness=lambda g: 1 / len(g.blocks))
-    assert len(repr(found)) < 1000
-    assert str(steps[-1]).startswith(f"generation 1: best 1.000 ({found.genome}), mean")
+    result = search(images(0), None, progress=steps.append, fitness=lambda g: 1 / len(g.blocks))
+    assert len(repr(result)) < 1000
+    assert str(steps[-1]).startswith(f"generation 1: best 1.000 ({result.genome}), mean")
     setting = DPSGDSettings(learning_rate=0.1, noise_multiplier=2.0, clip=1.0, batch_size=16)
     trial = TrialRecord(3, setting, None, "over budget", "random")
     assert str(trial) == "trial 4: over budget, learning rate 0.1, sigma 2, clip 1, batch 16"

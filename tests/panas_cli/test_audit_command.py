@@ -65,8 +65,8 @@ def test_fail_on_leak_is_for_continuous_integration(
     _half_the_noise(copy)
     outcome = cli("audit", copy, "--fail-on", "leak", "--workers", 1, "--json")
     assert outcome.code == 1
-    found = json.loads(outcome.out)
-    assert found["clients"][0]["verdict"] == "leaks"
+    record = json.loads(outcome.out)
+    assert record["clients"][0]["verdict"] == "leaks"
     assert read_json(copy / "audit.json")["clients"][0]["verdict"] == "leaks"
     # A finding is no error unless one asks; the attacks themselves would find the same again.
     again = RunAudit.from_json(read_json(copy / "audit.json"))

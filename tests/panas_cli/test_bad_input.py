@@ -263,5 +263,5 @@ def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_
     warned = [x for x in outcome.errors if x.startswith("warning: ")]
     assert warned
     assert all("one class" in x for x in warned)
-    (found,) = (x for x in outcome.errors if x not in warned)
-    assert found.startswith("one.npz: 200 samples, 1 class, ")
+    (result,) = (x for x in outcome.errors if x not in warned)
+    assert result.startswith("one.npz: 200 samples, 1 class, ")

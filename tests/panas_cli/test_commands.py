@@ -42,9 +42,9 @@ def one_object(text: str) -> dict:
 
     assert text.endswith("\n")
     assert text.count("\n") == 1
-    found = json.loads(text, parse_constant=refuse)
-    assert isinstance(found, dict)
-    return found
+    record = json.loads(text, parse_constant=refuse)
+    assert isinstance(record, dict)
+    return record
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
 
 
 def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):
-    where, found, public, price, time, *lines = (folder / "stderr").read_text().splitlines()
+    where, result, public, price, time, *lines = (folder / "stderr").read_text().splitlines()
     assert where == f"run directory: {run}"
-    assert found.startswith("digits: 200 samples, 10 classes, grey pictures of 8 x 8; 2 sites of ")
+    assert result.startswith("digits: 200 samples, 10 classes, grey pictures of 8 x 8; 2 sites of ")
     assert public.startswith("public: ")
     assert re.fullmatch(r"time: (a few seconds|about .*) in all", time)
     assert price.startswith("search price: epsilon")
@@ -126,10 +126,10 @@ def test_json_is_one_strict_object_for_every_command(run: Path, cli: Callable):
         assert outcome.code == 0
         one_object(outcome.out)
     outcome = cli("run", "--out", run, "--resume", "--json", "--workers", 1)
-    found = one_object(outcome.out)
-    assert found["finished"] is True
-    assert found["audit"]["verdicts"]
-    assert found["run"] == str(run)
+    result = one_object(outcome.out)
+    assert result["finished"] is True
+    assert result["audit"]["verdicts"]
+    assert result["run"] == str(run)
 
 
 def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
@@ -142,8 +142,8 @@ def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
 def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
     shown = cli("ledger", run).out
     for i in range(2):
-        found = rf"^client-00{i}: epsilon = \d\.\d+ of 8\.000 at delta = 1e-05"
-        assert re.search(found, shown, re.M)
+        result = rf"^client-00{i}: epsilon = \d\.\d+ of 8\.000 at delta = 1e-05"
+        assert re.search(result, shown, re.M)
     for what in ("label-histogram", "dp-sgd", "moments", "noise multiplier", "not covered"):
         assert what in shown
     assert "infinity" not in shown
@@ -156,10 +156,10 @@ def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
 
 
 def test_the_card_as_json_says_what_was_charged_to_which_samples(run: Path, cli: Callable):
-    found = one_object(cli("ledger", run, "--json").out)
+    result = one_object(cli("ledger", run, "--json").out)
     for what in ("takes part", "declared public", "simulator's view"):
-        assert any(what in x for x in found["not_covered"])
-    for i, row in enumerate(found["clients"]):
+        assert any(what in x for x in result["not_covered"])
+    for i, row in enumerate(result["clients"]):
         count, digest = ledgers(run)[i].head()
         assert row["chain"] == {"lines": count, "hash": digest}
         assert row["client"] == i
@@ -254,12 +254,12 @@ def test_the_card_of_a_site_names_every_run(cli: Callable, tmp_path: Path):
         ledger.begin_run(run, Budget(6.5, 1e-5)).charge(replace(MOMENTS, event=Gaussian(2.0)))
     ledger.begin_run("third", Budget(0.5, 1e-5))
     account = Ledger(tmp_path / "ledger.jsonl").account()
-    found = one_object(cli("ledger", tmp_path, "--json").out)
-    assert [r["run"] for r in found["runs"]] == ["first", "second", "third"]
-    assert [r["budget"] for r in found["runs"]] == [6.5, 6.5, 0.5]
-    assert found["left"] == account.left()
-    assert found["spent"] == account.spent()
-    assert [r["spent"] for r in found["runs"]] == [account.of_run("first").spent()] * 2 + [0]
+    result = one_object(cli("ledger", tmp_path, "--json").out)
+    assert [r["run"] for r in result["runs"]] == ["first", "second", "third"]
+    assert [r["budget"] for r in result["runs"]] == [6.5, 6.5, 0.5]
+    assert result["left"] == account.left()
+    assert result["spent"] == account.spent()
+    assert [r["spent"] for r in result["runs"]] == [account.of_run("first").spent()] * 2 + [0]
     shown = " ".join(cli("ledger", tmp_path).out.split())
     assert f"epsilon = {account.spent():.3f} of 8.000" in shown
     own = account.of_run("second").spent()
@@ -313,8 +313,8 @@ def test_stages_one_by_one_find_what_a_run_of_their_configuration_finds(
     assert alone.code == 0
     assert alone.out.startswith("client-001: ")
     first = search_file(home(one, 1)).read_bytes()
-    found = one_object(cli("search", "--out", one, *both, "--workers", 1, "--json").out)
-    assert [c["client"] for c in found["clients"]] == [0, 1]
+    result = one_object(cli("search", "--out", one, *both, "--workers", 1, "--json").out)
+    assert [c["client"] for c in result["clients"]] == [0, 1]
     tuned = one_object(cli("tune", "--out", one, *both, "--workers", 1, "--json").out)
     assert [c["client"] for c in tuned["clients"]] == [0, 1]
     summary = one_object(cli("train", "--out", one, "--workers", 1, "--json").out)
@@ -351,8 +351,8 @@ def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable,
         ("release on train: raw_rows x 1, to server", "reconstruct the sample"),
         ("search on search: search on private samples", "without bound"),
     ):
-        _, found, rest = card.partition(phase)
-        assert found
+        _, result, rest = card.partition(phase)
+        assert result
         assert "epsilon = infinity, NOT COVERED" in rest[:120]
         assert words in rest[:260]
     for c in read_json(out / "summary.json")["clients"]:

@@ -73,9 +73,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 def test_the_table_has_every_method_column_and_seed(compared: Path):
-    found = read_json(compared / "compare.json")
-    assert list(found["methods"]) == ["fedavg", "local"]
-    fedavg, local = found["methods"].values()
+    record = read_json(compared / "compare.json")
+    assert list(record["methods"]) == ["fedavg", "local"]
+    fedavg, local = record["methods"].values()
     assert list(fedavg["columns"]) == ["sound", "paper"]
     assert list(local["columns"]) == ["sound"]
     assert fedavg["accuracy"] == fedavg["columns"]["sound"]["accuracy"]
@@ -91,27 +91,27 @@ def test_the_table_has_every_method_column_and_seed(compared: Path):
 
 @pytest.mark.slow
 def test_the_figures_are_those_of_the_runs(compared: Path):
-    found = read_json(compared / "compare.json")["methods"]["fedavg"]
+    record = read_json(compared / "compare.json")["methods"]["fedavg"]
     runs = [compared / f"runs/fedavg/sound/seed-{s}" for s in (0, 1)]
     summaries = [read_json(run / "summary.json") for run in runs]
     own = [c["accuracy"]["selected"] for s in summaries for c in s["clients"]]
-    assert found["accuracy"]["mean"] == pytest.approx(sum(own) / 4)
+    assert record["accuracy"]["mean"] == pytest.approx(sum(own) / 4)
     bytes_ = [s["communication"]["up_bytes"] for s in summaries]
-    assert found["up_bytes"] == sum(bytes_) / 2
-    last = found["curve"][-1]
-    assert last["accuracy"] == pytest.approx(found["accuracy"]["mean"])
-    assert (last["up_bytes"], last["epsilon"]) == (found["up_bytes"], found["epsilon"])
+    assert record["up_bytes"] == sum(bytes_) / 2
+    last = record["curve"][-1]
+    assert last["accuracy"] == pytest.approx(record["accuracy"]["mean"])
+    assert (last["up_bytes"], last["epsilon"]) == (record["up_bytes"], record["epsilon"])
     majority = [o for r in runs for o in read_json(r / "outcome.json")["majority"]]
-    assert found["majority"] == pytest.approx(sum(majority) / 4)
+    assert record["majority"] == pytest.approx(sum(majority) / 4)
 
 
 @pytest.mark.slow
 def test_the_same_table_is_there_as_markdown_and_csv_beside_its_pictures(compared: Path):
     rows = list(csv.DictReader((compared / "compare.csv").open()))
-    found = read_json(compared / "compare.json")["methods"]
+    record = read_json(compared / "compare.json")["methods"]
     named = [(row["method"], row["column"]) for row in rows]
     assert named == [("fedavg", "sound"), ("fedavg", "paper"), ("local", "sound")]
-    assert float(rows[0]["accuracy.mean"]) == found["fedavg"]["accuracy"]["mean"]
+    assert float(rows[0]["accuracy.mean"]) == record["fedavg"]["accuracy"]["mean"]
     assert rows[1]["epsilon"] == "infinity"
     assert "difference" not in rows[0]  # its parts have a column each
     assert rows[0]["difference.mean"] == ""
@@ -123,8 +123,8 @@ def test_the_same_table_is_there_as_markdown_and_csv_beside_its_pictures(compare
 
 @pytest.mark.slow
 def test_the_figure_that_a_table_begins_with_stands_there_once(compared: Path):
-    found = read_json(compared / "compare.json") | {"metric": "macro_f1"}
-    head = next(x for x in as_markdown(found).splitlines() if x.startswith("| method"))
+    result = read_json(compared / "compare.json") | {"metric": "macro_f1"}
+    head = next(x for x in as_markdown(result).splitlines() if x.startswith("| method"))
     assert head.count("macro F1") == 1
     assert head.startswith("| method | column | macro F1 | accuracy |")
 
@@ -184,9 +184,9 @@ def test_resuming_keeps_the_settings_that_are_not_said_again():
     known = {"methods": "fedavg", "settings": {"privacy": {"delta": 1e-4}, "seed": 2}}
     request: Any = SimpleNamespace(settings={"privacy": {"epsilon": 4.0}})
     asked = Asked(experiment=None, methods=None, seeds=None, size=None, columns=None)
-    found = _comparison(request, asked, known)
-    assert found.settings == {"privacy": {"delta": 1e-4, "epsilon": 4.0}}
-    assert found.first_seed == 2
+    result = _comparison(request, asked, known)
+    assert result.settings == {"privacy": {"delta": 1e-4, "epsilon": 4.0}}
+    assert result.first_seed == 2
 
 
 @pytest.mark.slow
@@ -250,9 +250,9 @@ def test_what_epsilon_of_a_secure_sum_rests_on_is_in_the_table(tmp_path: Path):
     out, said, asked = tmp_path / "c", tmp_path / "stderr", tmp_path / "asked.toml"
     asked.write_text(SUMMED)
     assert carry_out(said, "compare", asked, "--out", out, "--workers", "1") == 0, said.read_text()
-    found = read_json(out / "compare.json")["methods"]["secure"]
+    record = read_json(out / "compare.json")["methods"]["secure"]
     rests = "at most 1 of 4 sites collude with the server or are missing"
-    assert found["trust"] == [rests]
+    assert record["trust"] == [rests]
     assert f"- epsilon of secure (sound): as long as {rests}" in (out / "compare.md").read_text()
 
 
@@ -271,14 +271,14 @@ def test_a_killed_comparison_goes_on(compared: Path, tmp_path: Path):
     assert carry_out(said, *asked) == 2  # without --resume
     assert carry_out(said, "compare", "--out", out, "--resume", "--workers", "1") == 0
     assert (done[0] / "summary.json").read_bytes() == before
-    found: dict[str, Any] = read_json(out / "compare.json")["methods"]
+    record: dict[str, Any] = read_json(out / "compare.json")["methods"]
     whole = read_json(compared / "compare.json")["methods"]
-    assert list(found) == list(whole)
+    assert list(record) == list(whole)
     # Without noise a run that was killed comes to what it would have come to.
-    paper = [each["fedavg"]["columns"]["paper"] for each in (found, whole)]
+    paper = [each["fedavg"]["columns"]["paper"] for each in (record, whole)]
     assert paper[0]["accuracy"] == paper[1]["accuracy"]
     assert paper[0]["curve"] == paper[1]["curve"]
-    for entry in found.values():
+    for entry in record.values():
         assert entry["epsilon"] <= 8.0
 
 
@@ -292,8 +292,8 @@ def test_every_method_learns_on_every_site_within_its_budget(tmp_path: Path):
     assert sorted(table["methods"]) == method_names()
     assert not table["left_out"]
     assert not table["failed"]
-    for name, found in table["methods"].items():
-        assert found["beats_majority"], (name, found["accuracy"], found["majority"])
-        assert found["epsilon"] <= 8.0, name
-        assert (found["up_bytes"] > 0) == (name != "local"), name
-        assert found["accuracy"]["mean"] > found["majority"] + 0.1, name
+    for name, result in table["methods"].items():
+        assert result["beats_majority"], (name, result["accuracy"], result["majority"])
+        assert result["epsilon"] <= 8.0, name
+        assert (result["up_bytes"] > 0) == (name != "local"), name
+        assert result["accuracy"]["mean"] > result["majority"] + 0.1, name

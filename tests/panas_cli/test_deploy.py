@@ -55,13 +55,13 @@ def test_sites_make_their_keys_and_compare_them(cli: Callable, tmp_path: Path):
 
 
 def test_a_check_ends_with_2_where_something_is_wrong(cli: Callable, out: Path):
-    told = cli("deploy", "check", "--hub", out / "hub")
-    assert told.code == 2
-    lines = told.out.splitlines()
+    record = cli("deploy", "check", "--hub", out / "hub")
+    assert record.code == 2
+    lines = record.out.splitlines()
     assert [x for x in lines if x.startswith("DO")] == [x for x in lines if "see with its adm" in x]
-    told = json.loads(cli("deploy", "check", "--site", out / "sites/a", "--json").out)
-    assert told["holds"] is False
-    assert {c["what"] for c in told["checks"] if c["holds"] is False} >= {"hub", "data", "node"}
+    record = json.loads(cli("deploy", "check", "--site", out / "sites/a", "--json").out)
+    assert record["holds"] is False
+    assert {c["what"] for c in record["checks"] if c["holds"] is False} >= {"hub", "data", "node"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("--site", "{0}", "--hub", "{0}"), ("--hub", "{0}/no")])
@@ -103,19 +103,19 @@ def test_status_shows_who_is_connected_and_what_releases_cost(
     write_json(out / "hub/flower/nodes.json", {"a": "11", "b": "12", "c": "13"})
     nodes = [{"node-id": "11", "status": "online"}, {"node-id": "13", "status": "offline"}]
     monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(nodes))
-    told = json.loads(cli("deploy", "status", "--hub", out / "hub", "--json").out)
-    assert told["connected"] == {"a": "online", "b": "not registered", "c": "offline"}
-    assert (told["run"]["rounds"], told["run"]["absent"]) == (1, ["b"])
-    a, b, _ = told["run"]["sites"]
+    record = json.loads(cli("deploy", "status", "--hub", out / "hub", "--json").out)
+    assert record["connected"] == {"a": "online", "b": "not registered", "c": "offline"}
+    assert (record["run"]["rounds"], record["run"]["absent"]) == (1, ["b"])
+    a, b, _ = record["run"]["sites"]
     assert 0 < a["epsilon_of_releases"] < a["asks_for"]
     assert b["epsilon_of_releases"] is None
     text = cli("deploy", "status", "--hub", out / "hub").out
     assert "1 of 3 sites connected" in text
     assert "its own ledger" in text
     monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(None))
-    told = cli("deploy", "status", "--hub", out / "hub").out
-    assert "does not answer" in told
-    assert "unknown" in told  # a line for each site
+    record = cli("deploy", "status", "--hub", out / "hub").out
+    assert "does not answer" in record
+    assert "unknown" in record  # a line for each site
     # At a site, its own ledger: more than the release that a hub sees.
     assert "site a: expected a node at" in cli("deploy", "status", "--site", places["a"]).out
     own = json.loads(cli("deploy", "status", "--site", places["a"], "--json").out)
@@ -135,8 +135,8 @@ def test_the_last_request_is_told_without_its_reason(tmp_path: Path):
     lines = ({"at": "1", "verb": "hello", "run": "r", "code": "REFUSED", "reason": "why"}, {})
     text = "".join(json.dumps(x) + "\n" for x in lines) + '{"at'
     (tmp_path / "node.log").write_text(text)
-    told = last_request(tmp_path / "node.log")
-    assert told == {"at": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
+    texts = last_request(tmp_path / "node.log")
+    assert texts == {"at": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
 
 
 def test_a_node_with_a_key_that_is_none_does_not_begin(cli: Callable, tmp_path: Path):

@@ -32,14 +32,14 @@ def test_the_figures_of_the_reference(
     gdp: str,
 ):
     given = options(q=q, sigma=sigma, steps=steps, delta=delta)
-    found = json.loads(cli("epsilon", *given, "--json").out)
-    assert f"{found['rdp']:.3f}" == rdp
-    assert f"{found['pld']:.3f}" == pld
-    assert f"{found['gdp']:.3f}" == gdp
-    assert found["prv"] == found["prv_high"]
-    assert found["prv_low"] <= found["pld"] <= min(found["prv_high"], found["rdp"])
+    record = json.loads(cli("epsilon", *given, "--json").out)
+    assert f"{record['rdp']:.3f}" == rdp
+    assert f"{record['pld']:.3f}" == pld
+    assert f"{record['gdp']:.3f}" == gdp
+    assert record["prv"] == record["prv_high"]
+    assert record["prv_low"] <= record["pld"] <= min(record["prv_high"], record["rdp"])
     shown = cli("epsilon", *given).out
-    for figure in (rdp, pld, gdp, f"{found['prv']:.3f}", "approximate, no bound"):
+    for figure in (rdp, pld, gdp, f"{record['prv']:.3f}", "approximate, no bound"):
         assert figure in shown
     assert all(len(x) <= 80 for x in shown.splitlines())
 

@@ -157,8 +157,8 @@ def test_the_help_of_a_command_has_that_of_its_argument(
 
 
 def test_a_sentence_that_names_a_setting_is_told_with_its_option():
-    told = with_options("give data.public_data, or data.ranges; set privacy.epsilon=3")
-    assert told == "give data.public_data (--public-data), or data.ranges; set privacy.epsilon=3"
+    text = with_options("give data.public_data, or data.ranges; set privacy.epsilon=3")
+    assert text == "give data.public_data (--public-data), or data.ranges; set privacy.epsilon=3"
 
 
 def test_a_warning_is_told_once_a_command(

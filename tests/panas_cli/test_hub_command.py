@@ -56,9 +56,9 @@ def test_where_nobody_answers_the_run_ends_in_one_line(cli: Callable, hub: Path,
 def test_a_hub_reports_what_it_knows_and_says_what_it_cannot(cli: Callable, tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "trial"
     exchange_stage(opened(run, hub_config(tmp_path), InThread(places)))
-    told = json.loads(cli("report", run, "--json").out)
-    assert [s["through"] for s in told["sites"]] == [["join"]] * 3
-    assert told["absent"] == ["a", "b", "c"]
+    record = json.loads(cli("report", run, "--json").out)
+    assert [s["through"] for s in record["sites"]] == [["join"]] * 3
+    assert record["absent"] == ["a", "b", "c"]
     shown = cli("report", run).out
     assert "never cross the wire" in shown
     assert "shared head: accuracy" in shown

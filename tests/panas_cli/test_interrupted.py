@@ -174,8 +174,8 @@ def test_one_run_killed_in_every_stage_still_keeps_its_budget(
 
 def receipts(run: Path) -> set[str]:
     """The receipts of all releases on disk: those that sites have made, and the server received."""
-    found = {*run.glob("sites/*/runs/*/releases/*"), *run.glob("server/*/site-*.safetensors")}
-    notes = [parse_tensors(p.read_bytes())[1]["message"] for p in found]
+    results = {*run.glob("sites/*/runs/*/releases/*"), *run.glob("server/*/site-*.safetensors")}
+    notes = [parse_tensors(p.read_bytes())[1]["message"] for p in results]
     return {json.loads(text)["receipt"] for text in notes}
 
 
@@ -288,14 +288,14 @@ def test_sigterm_ends_as_an_interrupt_does(
 
 def of_session(session: int) -> list[str]:
     """The processes of a session that are still there, by what they run."""
-    found = []
+    results = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             _, _, rest = (folder / "stat").read_text().rpartition(")")
             state, _, _, own = rest.split()[:4]
             if int(own) == session and state != "Z":
-                found.append((folder / "cmdline").read_text())
-    return found
+                results.append((folder / "cmdline").read_text())
+    return results
 
 
 @pytest.mark.parametrize(

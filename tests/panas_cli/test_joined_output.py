@@ -52,8 +52,8 @@ def site(name: str, alone: float | None, joined: float, **changes: Any) -> dict[
 
 def summary(*clients: dict[str, Any], public: float | None = 0.55) -> dict[str, Any]:
     def mean(step: str) -> float | None:
-        found = [x for c in clients if (x := c["ladder"][step]) is not None]
-        return sum(found) / len(found) if found else None
+        results = [x for c in clients if (x := c["ladder"][step]) is not None]
+        return sum(results) / len(results) if results else None
 
     return {
         "dataset": "digits",
@@ -183,10 +183,10 @@ def test_where_nobody_released_nothing_is_said_of_joining():
 
 
 def test_networks_that_stay_are_named_in_the_last_lines():
-    found = summary(site("north", 0.7, 0.8), public=0.55)
-    said = meaning_lines(found)
-    assert not any("stay" in line for line in said)
-    *before, last = meaning_lines(found | {"network": "stays"})
-    assert before == said
+    record = summary(site("north", 0.7, 0.8), public=0.55)
+    texts = meaning_lines(record)
+    assert not any("stay" in line for line in texts)
+    *before, last = meaning_lines(record | {"network": "stays"})
+    assert before == texts
     assert last.startswith("networks stay: residuals and networks were trained without noise")
     assert "none may leave its site" in last

@@ -139,6 +139,6 @@ def test_a_search_without_samples_to_learn_from_is_one_line(
 def test_every_candidate_has_a_name():
     names = ("public", "forest", "logistic", "shared", "own", "shrunk", "residual", "network")
     assert set(CANDIDATES) == set(names)
-    told = shares_text(dict.fromkeys(names, 1 / 8))
-    assert told.startswith("predicts with ")
-    assert told.count("12%") == 8
+    text = shares_text(dict.fromkeys(names, 1 / 8))
+    assert text.startswith("predicts with ")
+    assert text.count("12%") == 8

@@ -21,16 +21,16 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
     starts = [k for k, line in enumerate(lines) if line.startswith("client-")]
     assert [lines[k].split(":")[0] for k in starts] == ["client-000", "client-001"]
     for i, part in enumerate((lines[: starts[1]], lines[starts[1] :])):
-        found = read_json(search_file(home(run, i)))
-        assert part[0] == f"client-{i:03d}: {found['genome']}, fitness {found['fitness']:.3f}"
-        blocks = found["genome"].split("-")
+        record = read_json(search_file(home(run, i)))
+        assert part[0] == f"client-{i:03d}: {record['genome']}, fitness {record['fitness']:.3f}"
+        blocks = record["genome"].split("-")
         table = part[1 : len(blocks) + 5]
         assert table[0].split() == ["layer", "output", "parameters", "MACs", "bytes"]
         rows = [line.split("  ") for line in table[1:]]
         assert [row[0] for row in rows] == [*blocks, "adapt", "head", "all"]
         numbers = [[int(n.replace(",", "")) for n in line.split()[-3:]] for line in table[1:]]
         assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
-        assert numbers[-1] == [found["cost"][k] for k in ("parameters", "macs", "bytes")]
+        assert numbers[-1] == [record["cost"][k] for k in ("parameters", "macs", "bytes")]
         ends = {len(line) for line in table}
         assert len(ends) == 1  # aligned
         files = [Path(line.strip()) for line in part[len(blocks) + 5 :]]

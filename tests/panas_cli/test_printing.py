@@ -55,9 +55,9 @@ def test_a_table_that_fits_and_one_in_a_pipe_stay_whole(
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "200")
     print_table(HEADERS, ROWS)
-    found = capsys.readouterr().out
-    assert found.count("client-000") == 1
-    assert GENOME in found
+    result = capsys.readouterr().out
+    assert result.count("client-000") == 1
+    assert GENOME in result
 
 
 def test_a_long_line_breaks_between_words_on_a_terminal_alone(

@@ -169,8 +169,13 @@ def test_a_generation_that_took_nothing_says_nothing_of_the_time(clock: Clock):
 def test_trials_in_a_log(clock: Clock):
     shown = display(clock)
     shown.stage("tune", 1)
-    found = [trial(0, 0.5), trial(1, 0.0, "failed"), trial(2, None, "over budget"), trial(3, 0.25)]
-    for record in found:
+    results = [
+        trial(0, 0.5),
+        trial(1, 0.0, "failed"),
+        trial(2, None, "over budget"),
+        trial(3, 0.25),
+    ]
+    for record in results:
         clock.now += 30
         shown.trial("client-003", record, 10)
     assert lines(shown)[1:] == [
@@ -392,8 +397,8 @@ def test_a_search_moves_with_its_first_candidates(clock: Clock):
     told("north", {"candidates": 7, "at_most": 26}, True)  # the line of its generation says so
     wanted = ["1 of at most 26 candidates, about 8 min left"]
     wanted += [f"{k} of at most 26 candidates, about {m} min left" for k, m in ((3, 8), (5, 7))]
-    found = [line.split("north: ")[1] for line in lines(shown) if "candidates" in line]
-    assert found == wanted
+    results = [line.split("north: ")[1] for line in lines(shown) if "candidates" in line]
+    assert results == wanted
     assert shown._remaining is not None
     assert shown._remaining.text(shown._tracks, clock.now) == "about 7 min left in all"
 

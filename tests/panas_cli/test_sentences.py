@@ -190,8 +190,8 @@ def test_no_promise_is_strong_that_may_fail_for_a_hundredth_of_a_sample(
     spent: float, delta: float, samples: int, says: str
 ):
     own = {"train": samples - 20, "validation": 10, "test": 10}
-    found = site(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
-    (line,) = meaning_lines(summary(site(0.9, epsilon={"spent": 0.1}, delta=1e-9), found))
+    record = site(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
+    (line,) = meaning_lines(summary(site(0.9, epsilon={"spent": 0.1}, delta=1e-9), record))
     assert line.endswith(f": {says}")
 
 
@@ -222,14 +222,14 @@ def test_a_comparison_says_what_its_epsilon_rests_on():
 
     rests = "at most 1 of 4 sites collude with the server or are missing"
     methods = {"joined": figures(rests), "fedavg": figures()}
-    found = {"methods": methods, "rows": [], "first": "joined", "seeds": [0]}
-    lines = [line for line in meaning(found) if "as long as" in line]
+    results = {"methods": methods, "rows": [], "first": "joined", "seeds": [0]}
+    lines = [line for line in meaning(results) if "as long as" in line]
     assert lines == [f"epsilon of joined (sound): as long as {rests}"]
 
 
 def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
-    found = SiteAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
-    show_audit(RunAudit(seconds=1.0, clients=(found,)))
+    audit = SiteAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
+    show_audit(RunAudit(seconds=1.0, clients=(audit,)))
     assert capsys.readouterr().out.startswith("north: nothing left: it sent\n")
 
 
@@ -245,14 +245,14 @@ def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
 def test_runs_are_counted_where_one_ledger_knows_them_all(
     runs: int, ledgers: tuple[str, ...], says: str
 ):
-    told = told_of(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
-    assert told.startswith("these samples have spent")
-    assert says in told
+    text = told_of(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
+    assert text.startswith("these samples have spent")
+    assert says in text
 
 
 def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
     score = ReconstructionScore("ridge", 1.0, 0.0, 0.0, 0.0, 0.1, {}, torch.ones(3))
-    found = SiteAudit(
+    audit = SiteAudit(
         id=0,
         name="north",
         release="class_sums",
@@ -262,7 +262,7 @@ def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
         verdict="inconclusive",
         evidence="few",
     )
-    show_audit(RunAudit(seconds=1.0, clients=(found,)))
+    show_audit(RunAudit(seconds=1.0, clients=(audit,)))
     out = capsys.readouterr().out
     assert "samples" in out
     assert "image" not in out

@@ -250,12 +250,12 @@ def _check_honest(folder: Path, pair: Pair, site: Path, outcome: Outcome, method
 
 def attack(messages: int, seed: int = 0, seconds: float = SECONDS) -> list[Outcome]:
     """Attacks on a pair of each kind, with the messages shared out among them."""
-    found = []
+    results = []
     for i, kind in enumerate(KINDS):
         folder = Path(tempfile.mkdtemp(prefix="hostile-"))
         try:
             share = messages // len(KINDS) + (i < messages % len(KINDS))
-            found.append(attacked(folder, kind, share, seed + i, seconds))
+            results.append(attacked(folder, kind, share, seed + i, seconds))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return results

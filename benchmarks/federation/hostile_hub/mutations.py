@@ -152,26 +152,26 @@ def _other_numbers(content: bytes, how: str, rng: random.Random) -> bytes:
     if not tensors:
         return content
     name = "y" if how == "labels" and "y" in tensors else rng.choice(list(tensors))
-    found = tensors[name].clone()
+    result = tensors[name].clone()
     if how == "shape":
         shapes = (
-            found[:0],
-            found[:1],
-            found.flatten(),
-            found[None],
-            found.repeat(2, *_ones(found)),
+            result[:0],
+            result[:1],
+            result.flatten(),
+            result[None],
+            result.repeat(2, *_ones(result)),
         )
         tensors[name] = rng.choice(shapes)
     else:
-        worst = NUMBERS if found.is_floating_point() else (-1, 3, 4, 10**6, 2**31 - 1)
-        found = found.to(torch.int64) if how == "labels" else found
+        worst = NUMBERS if result.is_floating_point() else (-1, 3, 4, 10**6, 2**31 - 1)
+        result = result.to(torch.int64) if how == "labels" else result
         value = rng.choice(worst)
         at = slice(None) if rng.random() < 0.5 else slice(0, 1)
         try:
-            found[at] = value
+            result[at] = value
         except (RuntimeError, OverflowError, ValueError):
-            found[at] = 0
-        tensors[name] = found
+            result[at] = 0
+        tensors[name] = result
     return repacked(tensors, notes)
 
 

@@ -87,8 +87,8 @@ class Owned:
         """What came of a frame; of no answer, `code` says why."""
         size = 0
         with suppress(BadInput):
-            found = Answer.from_bytes(answer or b"")
-            code, size = Code(found.code).name, len(found.content)
+            result = Answer.from_bytes(answer or b"")
+            code, size = Code(result.code).name, len(result.content)
         record = self.noted()
         reason = " ".join(str(record.get(k, "")) for k in ("code", "reason")).strip()
         return Heard(code, size, seconds, cpu, reason, tuple(record.get("trace", ())))

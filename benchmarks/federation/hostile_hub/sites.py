@@ -129,7 +129,7 @@ def _suffix(kind: Kind) -> str:
 
 def config_of(pair: Pair, method: str, **changes: Any) -> RunConfig:
     """Settings of an honest hub's small run of one site."""
-    told = {
+    settings = {
         "method": method,
         "remote": [NAME, "south"],
         "clients": 2,
@@ -139,7 +139,9 @@ def config_of(pair: Pair, method: str, **changes: Any) -> RunConfig:
     public = {"public_data": str(public_file(pair)), "public_limit": 12}
     if method == "joined":
         changes = merge({"privacy": {"network": "stays"}}, changes)
-    return build_config(without_unread(merge(SMALL, {"federation": told, "data": public}, changes)))
+    return build_config(
+        without_unread(merge(SMALL, {"federation": settings, "data": public}, changes))
+    )
 
 
 @dataclass

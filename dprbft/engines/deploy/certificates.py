@@ -80,23 +80,23 @@ def new_certificate(authority: Pair, host: str, days: int) -> Pair:
 
 def look(certificate: bytes) -> Seen:
     """What a certificate, PEM or DER, says; BadInput if it is none."""
-    found = _read(certificate)
+    result = _read(certificate)
     try:
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = result.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         hosts = (
             *names.get_values_for_type(x509.DNSName),
             *(str(a) for a in names.get_values_for_type(x509.IPAddress)),
         )
     except x509.ExtensionNotFound:
         hosts = ()
-    return Seen(hosts, found.not_valid_before_utc, found.not_valid_after_utc)
+    return Seen(hosts, result.not_valid_before_utc, result.not_valid_after_utc)
 
 
 def vouches(authority: bytes, certificate: bytes) -> bool:
     """Whether an authority has signed a certificate; BadInput if one of the two is none."""
-    issuer, found = _read(authority), _read(certificate)
+    issuer, result = _read(authority), _read(certificate)
     try:
-        found.verify_directly_issued_by(issuer)
+        result.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -189,9 +189,9 @@ def _read(certificate: bytes) -> x509.Certificate:
 
 def _read_key(key: bytes) -> ec.EllipticCurvePrivateKey:
     try:
-        found = serialization.load_pem_private_key(key, None)
+        result = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as e:
         raise BadInput("expected a private key, got another file; copy it anew") from e
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(result, ec.EllipticCurvePrivateKey):
         raise BadInput("expected a private ECDSA key, got another kind; make a new certificate")
-    return found
+    return result

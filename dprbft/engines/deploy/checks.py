@@ -63,10 +63,10 @@ Look = tuple[str, Callable[[], str]]
 
 def check_site(folder: Path) -> Iterator[Check]:
     """Look at all that a site needs."""
-    found = _look("folder", lambda: f"site {read_federation(folder).site}")
-    yield found
+    check = _look("folder", lambda: f"site {read_federation(folder).site}")
+    yield check
     yield _look("versions", _versions)
-    federation = read_federation(folder) if found.holds else None
+    federation = read_federation(folder) if check.holds else None
     if federation:
         yield _look("key", lambda: _own_key(folder, federation))
         outside = list(_outside(federation.hub, folder / CA))
@@ -85,10 +85,10 @@ def check_site(folder: Path) -> Iterator[Check]:
 
 def check_hub(folder: Path) -> Iterator[Check]:
     """Look at all that a hub needs."""
-    found = _look("folder", lambda: _sites_of(folder))
-    yield found
+    check = _look("folder", lambda: _sites_of(folder))
+    yield check
     yield _look("versions", _versions)
-    if not found.holds:
+    if not check.holds:
         return
     hub = flower_hub(folder)
     key, own = hub.path(hub.flower.key), hub.path(hub.flower.certificate)
@@ -121,9 +121,9 @@ def _look(what: str, look: Callable[[], str]) -> Check:
 
 def _outside(address: str, authority: Path) -> Iterator[Check]:
     """The hub as this machine reaches it: reachable, its certificate, its clock."""
-    found = _look("hub", lambda: reach(address))
-    yield found
-    if not found.holds:
+    check = _look("hub", lambda: reach(address))
+    yield check
+    if not check.holds:
         yield from (Check(w, None, "not seen: the hub does not answer") for w in OUTSIDE[1:])
         return
     try:
@@ -181,8 +181,8 @@ def _pair(certificate: Path, key: Path) -> str:
 
 def _authority(folder: Path) -> str:
     """Whoever reads the authority's key can pass for the hub."""
-    if found := [path.name for path in folder.rglob("ca.key")]:
-        raise BadInput(f"expected no key of the authority here, got {found[0]}; keep it off line")
+    if results := [path.name for path in folder.rglob("ca.key")]:
+        raise BadInput(f"expected no key of the authority here, got {results[0]}; keep it off line")
     return "its key is elsewhere"
 
 

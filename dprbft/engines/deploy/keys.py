@@ -40,7 +40,7 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
     """The public key of each site, from a file `NAME.pub` each; BadInput for a site without one."""
     if not folder.is_dir():
         raise BadInput(f"expected a folder of public keys, got {folder}, which is none")
-    found = {}
+    results = {}
     for name in sites:
         path = folder / f"{name}.pub"
         if not path.is_file():
@@ -50,12 +50,12 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
             )
         if path.stat().st_size > LONGEST_SETTINGS:
             raise BadInput(f"expected {path} to be a public key, got a larger file")
-        found[name] = read_bytes(path)
+        results[name] = read_bytes(path)
         try:
-            check_public(found[name])
+            check_public(results[name])
         except BadInput as e:
             raise BadInput(f"{path}: {e}") from e
-    return found
+    return results
 
 
 def fingerprint(public: bytes) -> str:

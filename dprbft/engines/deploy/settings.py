@@ -115,7 +115,7 @@ def read_federation(folder: Path) -> Federation:
     try:
         record = json.loads(text)
         sites = {str(name): str(key) for name, key in record["sites"].items()}
-        found = Federation(
+        federation = Federation(
             str(record["site"]), str(record["hub"]), {n: k.encode() for n, k in sites.items()}
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
@@ -123,9 +123,9 @@ def read_federation(folder: Path) -> Federation:
             f"expected {path} as `panas deploy init` wrote it, got another file; copy it anew"
         ) from e
     check_sites(sites, path)
-    if found.site not in sites:
-        raise BadInput(f"{path}: expected a key of site {found.site}, got none; copy it anew")
-    return found
+    if federation.site not in sites:
+        raise BadInput(f"{path}: expected a key of site {federation.site}, got none; copy it anew")
+    return federation
 
 
 def check_sites(sites: Mapping[str, str], origin: Path) -> None:

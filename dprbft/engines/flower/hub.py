@@ -151,12 +151,12 @@ def raise_open_files() -> None:
 
 def without(arguments: Sequence[str], *names: str) -> list[str]:
     """Options but for these, given as two words or with an equals sign."""
-    found, skip = list[str](), False
+    result, skip = list[str](), False
     for word in arguments:
         if not (skip or word.partition("=")[0] in names):
-            found.append(word)
+            result.append(word)
         skip = word in names
-    return found
+    return result
 
 
 def handed(secret: bytes) -> int:

@@ -123,8 +123,8 @@ class Deployed:
 
     def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
         """As `Link.sites`: by the keys that the SuperLink has checked."""
-        found = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
-        return {name: node for name, node in found.items() if node is not None}
+        results = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
+        return {name: node for name, node in results.items() if node is not None}
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """As `Link.flwr`."""

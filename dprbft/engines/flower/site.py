@@ -99,9 +99,9 @@ def _work(address: str, secret: bytes, place: Path) -> None:
     client = _client(address, _superexec(secret))
     while True:
         try:
-            found = client.AcquireTask(_wanted())
-            if found.HasField("task") and found.token:
-                _serve(_client(address, _token(found.token)), place)
+            result = client.AcquireTask(_wanted())
+            if result.HasField("task") and result.token:
+                _serve(_client(address, _token(result.token)), place)
         except Exception:  # the SuperNode is not up yet, or gives a message up
             time.sleep(1)
         time.sleep(POLL)

@@ -115,11 +115,11 @@ def short(path: Path) -> Iterator[str]:
 
 def _exactly(link: socket.socket, size: int, until: float | None) -> bytes:
     """So many bytes; fewer if the other side closes before."""
-    found = bytearray()
-    while len(found) < size:
+    result = bytearray()
+    while len(result) < size:
         limit(link, until)
-        part = link.recv(min(CHUNK, size - len(found)))
+        part = link.recv(min(CHUNK, size - len(result)))
         if not part:
             break
-        found += part
-    return bytes(found)
+        result += part
+    return bytes(result)

@@ -59,8 +59,8 @@ class Node:
         tell: Callable[[Served], None] = lambda served: None,
     ) -> None:
         for name, folder in sites.items():
-            if (found := read_site(folder).name) != name:
-                raise BadInput(f"expected site {name} at {folder}, got {found}; check the folder")
+            if (result := read_site(folder).name) != name:
+                raise BadInput(f"expected site {name} at {folder}, got {result}; check the folder")
         self.sites = {name: folder.resolve() for name, folder in sites.items()}
         self.machine = machine
         self._shared, self._tell = shared, tell
@@ -86,13 +86,13 @@ class Node:
             if gone():
                 return None
             reply, reason, trace = self._safely(folder, request)
-            told = Served(request.site, request.verb, request.run, reply.code.name, 0.0, reason)
+            served = Served(request.site, request.verb, request.run, reply.code.name, 0.0, reason)
             try:
                 answer = self._signed(folder, request, reply)
             except Exception as e:  # a broken key, say: nothing leaves
-                told, trace = replace(told, code=Code.FAILED.name), trail(e)
+                served, trace = replace(served, code=Code.FAILED.name), trail(e)
                 answer = None
-        self._note(folder, replace(told, seconds=time.monotonic() - begun), trace)
+        self._note(folder, replace(served, seconds=time.monotonic() - begun), trace)
         return answer
 
     def refuse(self, error: BadInput) -> None:
@@ -167,12 +167,12 @@ def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
     noted = hello_file(place.home)
     if not noted.is_file():
         raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
-    known = Hello.from_bytes(noted.read_bytes())
-    if known.site != place.index:
+    hello = Hello.from_bytes(noted.read_bytes())
+    if hello.site != place.index:
         raise BadInput(
-            f"expected site {known.site} of run {place.run}, got {place.index}; ask as that"
+            f"expected site {hello.site} of run {place.run}, got {place.index}; ask as that"
         )
-    if elsewhere and not begun_elsewhere(place, known):
+    if elsewhere and not begun_elsewhere(place, hello):
         raise BadInput(
             f"expected a run that a hub has begun, got {place.run}, which was begun on this "
             "machine; give another directory"

@@ -184,8 +184,8 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
     noted = hello_file(place.home)
     if not noted.is_file():
         return False
-    known = Hello.from_bytes(noted.read_bytes())
-    same = all(getattr(known, name) == getattr(local, name) for name in (*FILES, "map"))
+    hello = Hello.from_bytes(noted.read_bytes())
+    same = all(getattr(hello, name) == getattr(local, name) for name in (*FILES, "map"))
     digests = _digests(request.files)
     if not same or not all(_holds(FILES[name](at), digest) for name, digest in digests.items()):
         raise BadInput(

@@ -82,23 +82,23 @@ def server_round(
 def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
     """The same of the sum of all sites' moments and label counts."""
     classes = len(total.B)
-    known = None
+    moments = None
     if len(side.public) and side.feature_map is not None:
         z = side.feature_map(side.public.inputs())
-        known = exact_moments(z, side.public.y, classes)
-    head = shared_head(total, known, len(side.public))
+        moments = exact_moments(z, side.public.y, classes)
+    head = shared_head(total, moments, len(side.public))
     return Broadcast(round, head.float(), torch.zeros(classes))
 
 
 def _moments(message: Release, classes: int) -> Moments:
     """What a message says: noised moments, with the noised counts that came along."""
-    found = message.estimate(classes)
-    if not isinstance(found, Moments):
+    result = message.estimate(classes)
+    if not isinstance(result, Moments):
         raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
     if not message.histogram:
-        return found
+        return result
     noise = message.histogram.noise or 0.0
-    return replace(found, counts=message.histogram.counts, counts_variance=noise**2)
+    return replace(result, counts=message.histogram.counts, counts_variance=noise**2)
 
 
 def sums() -> ModuleType:
@@ -165,11 +165,11 @@ def _sent(site: Site, histogram: list[float], rows: Rows) -> tuple[bytes, float 
 def _masked(site: Site, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
     """A masked message, and the noise multiplier of the sum; none if the budget pays for none."""
     try:
-        found, noise = sums().masked_release(site, content, rows)
+        result, noise = sums().masked_release(site, content, rows)
     except BudgetExhausted:
         return b"", None
-    write_bytes(masked_file(site.home, ROUND), found)
-    return found, noise.noise_multiplier or None
+    write_bytes(masked_file(site.home, ROUND), result)
+    return result, noise.noise_multiplier or None
 
 
 def _release(site: Site, histogram: list[float], rows: Rows) -> Release | None:

@@ -39,8 +39,8 @@ def alone(site: Site, state: JoinedState) -> Predictor | None:
             candidates = _by_dp_sgd(site, state, public)
         except BudgetExhausted:
             return None
-    known = public_models(site.public, table=bool(site.facts.columns))
-    candidates = replace(candidates, forest=known.forest, logistic=known.logistic)
+    models = public_models(site.public, table=bool(site.facts.columns))
+    candidates = replace(candidates, forest=models.forest, logistic=models.logistic)
     valid = site.data.validation
     return weighed(candidates, valid.inputs(), valid.y, {})
 
@@ -114,17 +114,17 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
     """Measure it, and what it must beat, on the site's test samples."""
     test, c = site.data.test, predictor.candidates
     probabilities = predictor.probabilities_of(test.inputs())
-    said = c.logits(test.inputs())
+    values = c.logits(test.inputs())
     lone = alone(site, state) if site.config.federation.baselines else None
-    joined, network = _right(probabilities, test), said.get("network")
+    joined, network = _right(probabilities, test), values.get("network")
     SiteReport(
         samples=sizes(site),
         metrics=measure(probabilities.clamp(min=1e-12).log().float(), test.y),
         baselines=baselines_of(site),
         steps=Steps(
-            public=_right(said["public"], test) if "public" in said else None,
+            public=_right(values["public"], test) if "public" in values else None,
             alone=_right(lone.probabilities_of(test.inputs()), test) if lone else None,
-            shared=_right(said["shared"] + c.log_prior, test),
+            shared=_right(values["shared"] + c.log_prior, test),
             joined=joined,
             best=joined,
             network=None if network is None else _right(network, test),
@@ -133,7 +133,7 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
         shares=predictor.average.shares(),
         candidates={
             name: _right(scores if name in c.with_prior else scores + c.log_prior, test)
-            for name, scores in said.items()
+            for name, scores in values.items()
         },
     ).write(site.home)
 

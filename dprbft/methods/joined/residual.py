@@ -37,11 +37,11 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
     """The state with a residual, or with the reason why there is none."""
     if site.config.stays:
         return _staying(site, state)
-    found = TuningRecord.read(site.home)
-    if found.nothing:
+    record = TuningRecord.read(site.home)
+    if record.nothing:
         return replace(state.with_residual(None, None), why="tuned")
     try:
-        plan = residual_plan(site, found.settings)
+        plan = residual_plan(site, record.settings)
         private = site.budget.private
         charge = Charge(
             event=plan.training_event if private else Unprotected(),
@@ -56,7 +56,7 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
             head = head_of(site, state)
             prior = state.log_prior.expand(len(rows.y), -1)
             offset = prior if head is None else logits(head, rows.z) + prior
-            residual = trained(rows, offset, plan, found.settings.learning_rate)
+            residual = trained(rows, offset, plan, record.settings.learning_rate)
     except BudgetExhausted:  # a process that died has spent it
         return replace(state.with_residual(None, None), why="budget")
     return state.with_residual(residual, plan.noise_multiplier if private else None)
@@ -75,8 +75,8 @@ def _staying(site: Site, state: JoinedState) -> JoinedState:
     Privacy: nothing is charged, since nothing of it leaves.
     """
     chosen, exact = without_noise(site, {"shared": state.check_joined()})
-    found = state.with_residual(chosen.residual, None)
-    return replace(found, histogram=exact, over=chosen.over or None)
+    result = state.with_residual(chosen.residual, None)
+    return replace(result, histogram=exact, over=chosen.over or None)
 
 
 def without_noise(site: Site, heads: Mapping[str, Weights]) -> tuple[Chosen, tuple[float, ...]]:

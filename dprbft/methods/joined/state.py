@@ -126,12 +126,12 @@ def kept_release(site: Site) -> Release | None:
 
 def unsent_event(site: Site) -> Gaussian | Unprotected | None:
     """What the run has charged for a release of which nothing has left; None if it has not."""
-    found: Gaussian | Unprotected | None = None
+    result: Gaussian | Unprotected | None = None
     for e in site.account.entries:
         of_moments = (e.charge.phase, e.charge.mechanism) == ("release", KIND)
         if of_moments and not e.finished and isinstance(e.event, Gaussian | Unprotected):
-            found = e.event
-    return found
+            result = e.event
+    return result
 
 
 def sent_moments(site: Site) -> Moments | None:
@@ -141,6 +141,6 @@ def sent_moments(site: Site) -> Moments | None:
         return None
     classes = site.spec.classes
     release = Release.from_bytes(read_bytes(path), width=site.width, classes=classes)
-    found = release.estimate(classes)
-    assert isinstance(found, Moments)
-    return found
+    result = release.estimate(classes)
+    assert isinstance(result, Moments)
+    return result

@@ -126,10 +126,10 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
     )
 
     def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        found = candidates.logits(x)
-        if "residual" in found:
-            return found["residual"].softmax(1)
-        return (found["shared"] + state.log_prior).softmax(1)
+        values = candidates.logits(x)
+        if "residual" in values:
+            return values["residual"].softmax(1)
+        return (values["shared"] + state.log_prior).softmax(1)
 
     return answers
 

@@ -75,11 +75,11 @@ def search_in_common(
         for line in _lines(path, problem, fitness.site):
             record = GenerationRecord.from_json(line, problem.space.blocks)
             execution.finished(record, line)
-    found = evolve(problem, config=config, rng=rng, execution=execution)
+    result = evolve(problem, config=config, rng=rng, execution=execution)
     # What failed may have been killed: another site tries it again.
-    if not path.is_file() and not any(e.failed for e in found.history):
+    if not path.is_file() and not any(e.failed for e in result.history):
         write_json(path, {"client": fitness.site, "generations": journal.lines})
-    return found
+    return result
 
 
 def _key(
@@ -143,8 +143,8 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     )
     problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
     rng = stream(seed, "students")
-    found = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
-    return chosen_for(found, replace(alike, histogram=torch.tensor(state.histogram)))
+    result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
+    return chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
 def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:

@@ -200,10 +200,10 @@ def tune_residual(site: Site) -> TuningRecord:
         return TuningRecord(site=site.id, settings=by_rule, by_rule=reason)
     rehearsal = rehearsal_of(site)
     try:
-        found = rehearsed(rehearsal, site.common, tune_log(site.home), site.workers)
+        result = rehearsed(rehearsal, site.common, tune_log(site.home), site.workers)
     except BudgetExhausted as e:
         return TuningRecord(site=site.id, settings=by_rule, refused=str(e))
-    rule, best = rehearsal.recipe, found.best
+    rule, best = rehearsal.recipe, result.best
     tuned = replace(
         by_rule,
         learning_rate=by_rule.learning_rate * best.learning_rate / rule.learning_rate,
@@ -211,12 +211,12 @@ def tune_residual(site: Site) -> TuningRecord:
     )
     return TuningRecord(
         site=site.id,
-        settings=tuned if found.choice == "tuned" else by_rule,
-        predicted=found.predicted,
-        trials=found.trials,
-        best=found.best,
-        nothing=found.choice == "nothing",
-        by_rule="none better" if found.choice == "rule" else None,
+        settings=tuned if result.choice == "tuned" else by_rule,
+        predicted=result.predicted,
+        trials=result.trials,
+        best=result.best,
+        nothing=result.choice == "nothing",
+        by_rule="none better" if result.choice == "rule" else None,
     )
 
 
@@ -265,7 +265,7 @@ def rehearsed(rehearsal: Rehearsal, common: Path, log: Path, workers: int) -> Re
 def _rehearse(rehearsal: Rehearsal, log: Path, workers: int) -> Rehearsed:
     sites = tuple(rehearsal.site(number) for number in range(len(SKEWS)))
     with open_journal(log, {"tune": "residual", "rehearsal": rehearsal.key}) as journal:
-        found = tune(
+        result = tune(
             ResidualObjective(sites),
             rehearsal.space,
             rehearsal.config,
@@ -274,14 +274,14 @@ def _rehearse(rehearsal: Rehearsal, log: Path, workers: int) -> Rehearsed:
         )
     rule = rehearsal.by_rule()
     if rule is None:
-        return Rehearsed("tuned", found.best, found.predicted, found.trials)
+        return Rehearsed("tuned", result.best, result.predicted, result.trials)
     judges = [rehearsal.site(len(SKEWS) + k) for k in range(JUDGES)]
     choice = chosen(
         [site(rule) for site in judges],
-        [site(found.best) for site in judges],
+        [site(result.best) for site in judges],
         [site.nothing for site in judges],
     )
-    return Rehearsed(choice, found.best, found.predicted, found.trials)
+    return Rehearsed(choice, result.best, result.predicted, result.trials)
 
 
 def chosen(rule: Sequence[float], tuned: Sequence[float], nothing: Sequence[float]) -> Choice:

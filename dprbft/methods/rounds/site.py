@@ -70,8 +70,8 @@ def _ready(site: Site, content: bytes) -> bytes:
 
 def _start(site: Site) -> State:
     """Where the site stands before round 1: warm-started on public samples."""
-    found = SearchRecord.read(site.home)
-    begin = site.warm_start(found.genome)
+    record = SearchRecord.read(site.home)
+    begin = site.warm_start(record.genome)
     bottom, head = warm_started(begin, site.public, seed=site.config.seed, site=site.id)
     b, h = weights(bottom), weights(head)
     state = State(
@@ -79,9 +79,9 @@ def _start(site: Site) -> State:
         head=h,
         kept_bottom=b,
         kept_head=h,
-        genome=found.genome,
+        genome=record.genome,
         settings=TuningRecord.read(site.home).settings,
-        histogram=tuple(found.histogram) if found.histogram else None,
+        histogram=tuple(record.histogram) if record.histogram else None,
     )
     state = keep_best(site, state, bottom, [(0.0, head)], 0)
     note_round(site.home, round_scores(state))

@@ -22,7 +22,7 @@ from panas.tuning.trial import TuningResult
 
 def tune(site: Site) -> TuningRecord:
     """Tune a site's DP-SGD settings, or keep those of the configuration."""
-    t, found = site.config.training, SearchRecord.read(site.home)
+    t, outcome = site.config.training, SearchRecord.read(site.home)
     fixed = DPSGDSettings(
         learning_rate=t.optimizer.learning_rate,
         noise_multiplier=t.noise_multiplier or PLANNED_NOISE,
@@ -31,10 +31,10 @@ def tune(site: Site) -> TuningRecord:
     )
     if not planned_trials(site):
         return TuningRecord(site=site.id, settings=fixed)
-    header = {"tune": str(found.genome), "client": site.id}
+    header = {"tune": str(outcome.genome), "client": site.id}
     with open_journal(tune_log(site.home), header) as journal:
         try:
-            result = _tune(site, found, journal)
+            result = _tune(site, outcome, journal)
         except BudgetExhausted as e:
             # Training says so again and stops there, with the warm-started network kept.
             return TuningRecord(site=site.id, settings=fixed, refused=str(e))

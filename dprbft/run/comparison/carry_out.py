@@ -55,9 +55,9 @@ def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
 
     """
     run, config = folder / planned.place, planned.config
-    if (known := read_outcome(run)) is not None:
+    if (outcome := read_outcome(run)) is not None:
         check_settings(run, config)
-        return known
+        return outcome
     ground, stopped = Ground.of(run), ""
     prepare(run, config, resume=True)
     with hold(run), InProcess(places_of(run), machine.workers, machine.device) as engine:

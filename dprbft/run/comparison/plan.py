@@ -89,8 +89,8 @@ def plan(request: Request) -> Plan:
     settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, Found]()
     for entry in entries:
         try:
-            found = _cells(entry, request, rows, columns)
-            for cell_settings in found.values():
+            result = _cells(entry, request, rows, columns)
+            for cell_settings in result.values():
                 for seed in seeds:
                     _check(config_of(cell_settings, seed), seen)
         except BadInput as e:
@@ -98,7 +98,7 @@ def plan(request: Request) -> Plan:
                 raise
             left_out[entry.name] = str(e)
         else:
-            settings |= found
+            settings |= result
     if not settings:
         raise BadInput(next(iter(left_out.values())))
     return Plan(
@@ -154,8 +154,8 @@ def _count(request: Request) -> int:
 
 def _entries(names: Sequence[str], experiment: Experiment | None) -> list[Entry]:
     """The lines of the names, each once."""
-    found = [entry_named(name, experiment) for name in names]
-    return list({entry.name: entry for entry in found}.values())
+    entries = [entry_named(name, experiment) for name in names]
+    return list({entry.name: entry for entry in entries}.values())
 
 
 def _cells(
@@ -196,5 +196,5 @@ def _check(config: RunConfig, seen: dict[str, Found]) -> None:
 
 def _runs(settings: dict[Cell, Settings], seeds: Sequence[int]) -> Iterator[Planned]:
     for seed in seeds:
-        for cell, found in settings.items():
-            yield Planned(cell=cell, seed=seed, config=config_of(found, seed))
+        for cell, result in settings.items():
+            yield Planned(cell=cell, seed=seed, config=config_of(result, seed))

@@ -90,13 +90,13 @@ def settings_for(
     # The size says how much is computed, the column how it is protected.
     own = merge(own_column, entry.at(size), {"privacy": own_column.get("privacy", {})})
     own = _own(own)
-    asked: list[Settings] = [user]
+    settings: list[Settings] = [user]
     if experiment:
-        asked = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
-        asked += [*entry.variant.at(size)] if entry.variant else []
-        asked += [user]
-    shared = merge(_defaults(), *map(_shared, (BASE[size], *asked)))
-    merged = merge(BASE[size], own, *asked, shared, {"federation": {"method": entry.method}})
+        settings = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
+        settings += [*entry.variant.at(size)] if entry.variant else []
+        settings += [user]
+    shared = merge(_defaults(), *map(_shared, (BASE[size], *settings)))
+    merged = merge(BASE[size], own, *settings, shared, {"federation": {"method": entry.method}})
     if math.isinf(own_column.get("privacy", {}).get("epsilon", 0.0)):
         merged = merge(merged, {"privacy": {"epsilon": math.inf, "epsilons": []}})
     return merged
@@ -116,8 +116,8 @@ def _same(name: str) -> str:
 
 
 def _method(name: str, others: tuple[str, ...] = ()) -> str:
-    if (found := _same(name)) in method_names():
-        return found
+    if (text := _same(name)) in method_names():
+        return text
     known = ", ".join((*method_names(), *others))
     raise BadInput(f"expected methods of {known}, got {name!r:.60}; `--methods all` takes all")
 
@@ -133,7 +133,7 @@ def _shared(settings: Settings) -> Settings:
 
 def _own(settings: Settings) -> Settings:
     """Those of the settings that a method decides for itself."""
-    kept = {section: found for section, found in settings.items() if section != "data"}
+    kept = {section: result for section, result in settings.items() if section != "data"}
     for section, keys in SHARED.items():
         if section in kept:
             kept[section] = {k: v for k, v in kept[section].items() if k not in keys}

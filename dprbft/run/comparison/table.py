@@ -65,13 +65,13 @@ def table(results: Results) -> dict[str, Any]:
     for method in plan.methods:
         rows = {}
         for row in plan.rows:
-            found = {
+            result = {
                 column: _figures(cells, Cell(method=method, column=column, row=row), results, goals)
                 for column in plan.columns
                 if Cell(method=method, column=column, row=row) in cells
             }
-            if found:
-                rows[row] = {"columns": found}
+            if result:
+                rows[row] = {"columns": result}
         if rows:
             methods[method] = _topmost(rows)
     return {
@@ -109,7 +109,7 @@ def _topmost(rows: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
     """A method's entry: the figures that stand for it, then all."""
     columns = next(iter(rows.values()))["columns"]
     first = next(column for column in COLUMNS if column in columns)
-    named = {row: found for row, found in rows.items() if row is not None}
+    named = {row: result for row, result in rows.items() if row is not None}
     entry = {**columns[first], "column": first, "columns": columns}
     return entry | ({"rows": named} if named else {})
 
@@ -137,38 +137,38 @@ def _figures(
 ) -> dict[str, Any]:
     """The figures of one method in one column of one row."""
     by_seed = cells[cell]
-    found = list(by_seed.values())
-    accuracies = [x for o in found for x in o.accuracy]
-    beaten = [a > m for o in found for a, m in zip(o.accuracy, o.majority, strict=True)]
-    spent = [e for o in found for e in o.epsilon]
+    result = list(by_seed.values())
+    accuracies = [x for o in result for x in o.accuracy]
+    beaten = [a > m for o in result for a, m in zip(o.accuracy, o.majority, strict=True)]
+    spent = [e for o in result for e in o.epsilon]
     return {
         "accuracy": _spread(accuracies),
-        "majority": fmean(x for o in found for x in o.majority),
+        "majority": fmean(x for o in result for x in o.majority),
         "beats_majority": all(beaten),
         "sites_above_majority": sum(beaten),
         "sites": len(accuracies),
         "difference": _difference(cells, cell, results.plan.methods[0]),
-        "metrics": {name: _measured(found, name) for name in MEASURES}
-        | {"f1": _by_class(found, "f1"), "recall": _by_class(found, "recall")},
-        "up_bytes": round(fmean(o.up_bytes for o in found)),
-        "down_bytes": round(fmean(o.down_bytes for o in found)),
-        "rounds": fmean(o.rounds for o in found),
+        "metrics": {name: _measured(result, name) for name in MEASURES}
+        | {"f1": _by_class(result, "f1"), "recall": _by_class(result, "recall")},
+        "up_bytes": round(fmean(o.up_bytes for o in result)),
+        "down_bytes": round(fmean(o.down_bytes for o in result)),
+        "rounds": fmean(o.rounds for o in result),
         "epsilon": max(spent, key=float),
-        "trust": list(dict.fromkeys(assumption for o in found for assumption in o.trust)),
+        "trust": list(dict.fromkeys(assumption for o in result for assumption in o.trust)),
         "epsilon_parts": {
-            part: max((p[part] for o in found for p in o.parts), key=float)
-            for part in found[0].parts[0]
+            part: max((p[part] for o in result for p in o.parts), key=float)
+            for part in result[0].parts[0]
         },
-        "targets": {f"{goal:g}": _target(found, goal) for goal in goals},
-        "parameters": _mean([x for o in found for x in o.parameters]),
-        "macs": _mean([x for o in found for x in o.macs]),
+        "targets": {f"{goal:g}": _target(result, goal) for goal in goals},
+        "parameters": _mean([x for o in result for x in o.parameters]),
+        "macs": _mean([x for o in result for x in o.macs]),
         "search_seconds": fmean(
-            o.seconds.get("search", 0.0) + o.seconds.get("tune", 0.0) for o in found
+            o.seconds.get("search", 0.0) + o.seconds.get("tune", 0.0) for o in result
         ),
-        "seconds": fmean(sum(o.seconds.values()) for o in found),
-        "about": found[0].about[0],
+        "seconds": fmean(sum(o.seconds.values()) for o in result),
+        "about": result[0].about[0],
         "seeds": sorted(by_seed),
-        "curve": _curve(found),
+        "curve": _curve(result),
     }
 
 
@@ -202,8 +202,8 @@ def _difference(cells: Mapping[Cell, BySeed], cell: Cell, first: str) -> dict[st
         return None
     own, other = cells[cell], cells[reference]
     pairs = [pair for seed in own if seed in other for pair in _pairs(own[seed], other[seed])]
-    found = paired([a for a, _ in pairs], [b for _, b in pairs])
-    return {**found.to_json(), "to": first, "column": reference.column} if found else None
+    difference = paired([a for a, _ in pairs], [b for _, b in pairs])
+    return {**difference.to_json(), "to": first, "column": reference.column} if difference else None
 
 
 def _pairs(own: Outcome, other: Outcome) -> list[tuple[float, float]]:

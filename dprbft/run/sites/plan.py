@@ -192,8 +192,8 @@ class SitesPlan:
             write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.family.has_map:
             features = self.config.network.features
-            found = common_map(self.facts, self.public, self.unlabelled, features)
-            write_map(map_file(run), found)
+            result = common_map(self.facts, self.public, self.unlabelled, features)
+            write_map(map_file(run), result)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
             write_remote(run, self.config.federation.remote)
@@ -210,8 +210,8 @@ def prepare_sites(run: Path, config: RunConfig) -> None:
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
-    found = next(plan for given, plan in _plans(f) if given)(run, config)
-    return found
+    result = next(plan for given, plan in _plans(f) if given)(run, config)
+    return result
 
 
 def _plans(f: FederationSettings) -> Iterator[tuple[bool, Callable[[Path, RunConfig], SitesPlan]]]:

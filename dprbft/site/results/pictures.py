@@ -11,11 +11,11 @@ from panas.runtime.store import write_bytes
 
 def draw_search(site: Site, record: SearchRecord) -> None:
     """The search's history, and the network that it found."""
-    found, size = record.result, site.config.search.size
-    front = found.front if size else None
+    result, size = record.result, site.config.search.size
+    front = result.front if size else None
     picture = history(
-        found.records,
-        found.history,
+        result.records,
+        result.history,
         front,
         size=size or "parameters",
         taken=(record.genome, record.fitness) if site.config.serves_all("search") else None,

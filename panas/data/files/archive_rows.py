@@ -85,10 +85,10 @@ def _part(
     group: str | None,
 ) -> _Part:
     of_images, of_labels = keys
-    found = channels_last(path, of_images, arrays[of_images])
-    if found.dtype.kind != "f":
-        check_whole_numbers(path, of_images, found)
-    x = _fitted(found, form)
+    result = channels_last(path, of_images, arrays[of_images])
+    if result.dtype.kind != "f":
+        check_whole_numbers(path, of_images, result)
+    x = _fitted(result, form)
     y = flat(arrays[of_labels])
     check_labels(path, of_labels, y)
     if len(x) != len(y):
@@ -101,7 +101,7 @@ def _part(
         channels_first(_scaled(x, form)),
         np.array([form.class_of(str(label)) for label in y.tolist()], np.int64),
         np.array(names, np.str_),
-        (x != found).any(axis=(1, 2, 3)),
+        (x != result).any(axis=(1, 2, 3)),
         np.full(len(y), PARTS.get(of_images, TRAIN)),
     )
 

@@ -136,11 +136,11 @@ def _groups(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
 ) -> Int64[np.ndarray, "n"]:
     """A fixed hash of each sample's group, the same as that of a table's."""
-    found = group_entries(path, arrays, key, samples)
-    if found.dtype.kind == "i" and found.size and found.min() < 0:
+    result = group_entries(path, arrays, key, samples)
+    if result.dtype.kind == "i" and result.size and result.min() < 0:
         wrong = "negative ones, as where a group is missing; drop those samples"
     else:
-        names = [text_of(entry) for entry in found.tolist()]
+        names = [text_of(entry) for entry in result.tolist()]
         if not any(name.lower() in MISSING for name in names):
             return row_hashes(name.encode() for name in names).view(np.int64)
         wrong = "empty ones; drop those samples"
@@ -154,13 +154,13 @@ def group_entries(
     if key not in arrays:
         wrong = "no such array; add it, or leave data.group out"
         raise _no_groups(path, key, samples, wrong)
-    found = flat(arrays[key])
-    if found.shape != (samples,):
-        wrong = f"an array of shape {found.shape}; give one entry a sample"
+    result = flat(arrays[key])
+    if result.shape != (samples,):
+        wrong = f"an array of shape {result.shape}; give one entry a sample"
         raise _no_groups(path, key, samples, wrong)
-    if found.dtype.kind not in "iuSU":
-        raise _no_groups(path, key, samples, f"{found.dtype}; give whole numbers or texts")
-    return found
+    if result.dtype.kind not in "iuSU":
+        raise _no_groups(path, key, samples, f"{result.dtype}; give whole numbers or texts")
+    return result
 
 
 def _no_groups(path: Path, key: str, samples: int, wrong: str) -> BadInput:
@@ -225,11 +225,11 @@ def channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
 def check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
     """Refuse values other than uint8 and uint16."""
     if x.dtype not in (np.uint8, np.uint16):
-        found = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
+        result = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
         if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
-            found = "NaN or infinity; repair or drop those images"
+            result = "NaN or infinity; repair or drop those images"
         raise BadInput(
-            f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {found}"
+            f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {result}"
         )
 
 

@@ -107,8 +107,10 @@ class Column:
             return self
         column = replace(self, missing=len(present) < len(cells))
         if self.kind == "text":
-            found = sorted({texts[int(i)] for i in np.unique(present)})
-            return replace(column, categories=tuple(found if len(found) <= MOST_CATEGORIES else ()))
+            results = sorted({texts[int(i)] for i in np.unique(present)})
+            return replace(
+                column, categories=tuple(results if len(results) <= MOST_CATEGORIES else ())
+            )
         mean, deviation = float(present.mean()), float(present.std())
         if not math.isfinite(mean) or not math.isfinite(DEVIATIONS * deviation):
             return column  # too large to have a scale

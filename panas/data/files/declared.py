@@ -66,18 +66,18 @@ class Misfits:
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines for the owner, without any value of the data; none where all fits."""
-        found = list(self.others)
+        results = list(self.others)
         if self.left_out:
-            found.append(
+            results.append(
                 f"{self.left_out:,} of {self.rows:,} rows do not fit the declared facts and were "
                 "left out"
             )
         if self.changed:
-            found.append(
+            results.append(
                 f"{self.changed:,} of {self.rows:,} rows hold values that do not fit the declared "
                 "facts; these were clipped or count as missing"
             )
-        return tuple(found)
+        return tuple(results)
 
 
 def whole_units(

@@ -34,11 +34,11 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     Without it: with one channel if all are grey, else three; as squares of side `size`; without it,
     too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
     """
-    found = _listed(path)
-    x, notes = _read(path, [file for _, _, file in found], size, shape)
-    names = sorted({name for _, name, _ in found})
-    y = np.array([names.index(name) for _, name, _ in found], np.int64)
-    parts = np.array([part for part, _, _ in found], np.int64)
+    result = _listed(path)
+    x, notes = _read(path, [file for _, _, file in result], size, shape)
+    names = sorted({name for _, name, _ in result})
+    y = np.array([names.index(name) for _, name, _ in result], np.int64)
+    parts = np.array([part for part, _, _ in result], np.int64)
     official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
     apart = parts if official else None
     return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
@@ -183,13 +183,13 @@ def _folders(path: Path) -> list[Path]:
 def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
     """Class and file of each picture under `path`, which has a folder a class."""
     files = [_pictures(p) for p in folders]
-    empty = [p.name for p, found in zip(folders, files, strict=True) if not found]
+    empty = [p.name for p, result in zip(folders, files, strict=True) if not result]
     if not folders or empty:
         raise BadInput(
             f"expected a subfolder of pictures for each class in {path}, got "
             f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}"
         )
-    return [(p.name, f) for p, found in zip(folders, files, strict=True) for f in found]
+    return [(p.name, f) for p, result in zip(folders, files, strict=True) for f in result]
 
 
 def _header(file: Path) -> tuple[str, tuple[int, int]]:

@@ -76,12 +76,12 @@ class Raw:
 def row_hashes(rows: Iterable[bytes], key: bytes = b"") -> np.ndarray:
     """A number from 0 to 2^64 - 1 for each row (n,), uint64; `key` of at most 64 bytes."""
     start = hashlib.blake2b(digest_size=8, key=key)
-    found = array.array("Q")
+    result = array.array("Q")
     for row in rows:
         hashed = start.copy()
         hashed.update(row)
-        found.append(int.from_bytes(hashed.digest(), "big"))
-    return np.array(found, np.uint64)
+        result.append(int.from_bytes(hashed.digest(), "big"))
+    return np.array(result, np.uint64)
 
 
 def one_line(error: Exception) -> str:

@@ -13,10 +13,10 @@ def remarks(public: Raw) -> tuple[str, ...]:
     """Names of columns that alone tell the class of every public row, and of constant ones."""
     if not public.columns or len(public.y) < FEWEST_ROWS:
         return ()
-    found = []
+    results = []
     telling = [n for n, x in zip(public.columns, public.x.T, strict=True) if _tells(x, public.y)]
     if telling:
-        found.append(
+        results.append(
             f"{_named(telling)} alone tells the class of every public row; drop it if it is not "
             "known before the class is"
         )
@@ -24,8 +24,8 @@ def remarks(public: Raw) -> tuple[str, ...]:
         n for n, x in zip(public.columns, public.x.T, strict=True) if len(np.unique(x)) == 1
     ]
     if constant:
-        found.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
-    return tuple(found)
+        results.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
+    return tuple(results)
 
 
 def _named(columns: list[str]) -> str:

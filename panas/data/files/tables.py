@@ -85,7 +85,7 @@ def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
     commas = header.delimiter != ","
     cells = [Cells(names[i], texts=names[i] in header.columns.texts, commas=commas) for i in kept]
     roles = special if header.columns.labelled else {}
-    said: dict[str, list[str]] = {role: [] for role in roles}
+    texts: dict[str, list[str]] = {role: [] for role in roles}
     lines = array.array("q")
     for row in filter(None, rows):
         line = getattr(rows, "line_num", 0)
@@ -96,15 +96,15 @@ def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
         for column, i in zip(cells, kept, strict=True):
             column.add(row[i])
         for role, i in roles.items():
-            said[role].append(row[i].strip())
-            if said[role][-1].lower() in MISSING:
+            texts[role].append(row[i].strip())
+            if texts[role][-1].lower() in MISSING:
                 wanted = "class" if role == "label" else role
                 raise BadInput(f"expected a {wanted} in row {line} of {path}, got none; drop it")
         lines.append(line)
     y, class_names = np.zeros(len(lines), np.int64), tuple[str, ...]()
     if header.columns.labelled:
-        y, class_names = _table_classes(path, said["label"])
-    units, clients = said.get("group"), said.get("client")
+        y, class_names = _table_classes(path, texts["label"])
+    units, clients = texts.get("group"), texts.get("client")
     groups = None if units is None else row_hashes(unit.encode() for unit in units).view(np.int64)
     return _raw(
         [(column.name, *column.column(lines, str(path))) for column in cells],
@@ -137,8 +137,8 @@ def _raw(columns: Sequence[tuple[str, Kind, np.ndarray, tuple[str, ...]]], rest:
     for name in numbering:
         notes.append(f"column {name!r} only numbers the rows and was dropped")
     for kind, how in (("text", "texts"), ("date", "dates")):
-        if found := [repr(name) for name, of, *_ in columns if of == kind]:
-            notes.append(f"read as {how}: {', '.join(found)[:200]}")
+        if results := [repr(name) for name, of, *_ in columns if of == kind]:
+            notes.append(f"read as {how}: {', '.join(results)[:200]}")
     return replace(
         rest,
         x=np.stack([x for _, _, x, _ in columns], axis=1),
@@ -158,8 +158,10 @@ def _numbers_rows(x: np.ndarray) -> bool:
 
 def _delimiter(header: list[str], label: str | None) -> str:
     """The delimiter that parts the header into most names; among them the label's, if any does."""
-    found = {d: [n.strip() for n in next(csv.reader(header, delimiter=d), [])] for d in DELIMITERS}
-    return max(DELIMITERS, key=lambda d: (label in found[d], len(found[d])))
+    results = {
+        d: [n.strip() for n in next(csv.reader(header, delimiter=d), [])] for d in DELIMITERS
+    }
+    return max(DELIMITERS, key=lambda d: (label in results[d], len(results[d])))
 
 
 def _special(
@@ -171,16 +173,16 @@ def _special(
         if role != "label" and name is None:
             continue
         called = (name,) if name else LABEL_COLUMNS
-        found = [n for n in called if n in header and n not in named.features]
-        if not found and not (named.labelled if role == "label" else named.units_needed):
+        results = [n for n in called if n in header and n not in named.features]
+        if not results and not (named.labelled if role == "label" else named.units_needed):
             continue
-        if len(found) != 1:
+        if len(results) != 1:
             wanted = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
             raise BadInput(
                 f"expected {wanted} in {path}, {_got(header, second, delimiter)}; name the {role} "
                 f"column"
             )
-        places[role] = header.index(found[0])
+        places[role] = header.index(results[0])
     if len(set(places.values())) < len(places):
         raise BadInput(f"expected different columns for label, group and client of {path}, got one")
     return places

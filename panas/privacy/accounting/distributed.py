@@ -93,8 +93,8 @@ def share_sigma(vector: SummedVector, multiplier: float, shares: int) -> int:
     if not 0 < multiplier < math.inf:
         raise BadInput(f"expected a noise multiplier above 0, got {multiplier}")
     sigma = math.ceil(vector.steps * multiplier / math.sqrt(shares))
-    while (found := sum_multiplier(vector, sigma, shares)) < multiplier:
-        sigma = max(sigma + 1, math.ceil(sigma * (1 + 1e-7) * multiplier / found))
+    while (result := sum_multiplier(vector, sigma, shares)) < multiplier:
+        sigma = max(sigma + 1, math.ceil(sigma * (1 + 1e-7) * multiplier / result))
     return sigma
 
 

@@ -154,14 +154,14 @@ def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | N
 
 
 def _known(events: Iterable[Event]) -> tuple[Event, ...]:
-    found = tuple(events) if isinstance(events, Iterable) else (events,)
-    for event in found:
+    result = tuple(events) if isinstance(events, Iterable) else (events,)
+    for event in result:
         if not isinstance(event, Event):
             raise BadInput(
                 "expected a list of events, as SampledGaussian(q, sigma, steps), got "
                 f"{type(event).__name__}; of a plan give plan.events()"
             )
-    return found
+    return result
 
 
 def _protects(event: Event, relation: Relation) -> bool:

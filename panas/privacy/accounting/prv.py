@@ -31,8 +31,8 @@ class _Loss(NamedTuple):
         low = estimate = high = math.nan
         if self.loss is not None:
             with np.errstate(all="ignore"), suppress(RuntimeError, ValueError):
-                found = self.loss.compute_epsilon(delta, self.delta_error, self.error)
-                low, estimate, high = (float(x) for x in found)
+                result = self.loss.compute_epsilon(delta, self.delta_error, self.error)
+                low, estimate, high = (float(x) for x in result)
         if not low <= estimate <= high:
             return 0.0, math.inf, math.inf
         return max(0.0, low), max(0.0, estimate), max(0.0, high)

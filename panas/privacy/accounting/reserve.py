@@ -75,9 +75,9 @@ class Reserve:
         if self.mu <= 0 or is_large(merged, self.delta):
             return False
         points, more = self._points, self.rigour.slack * self.delta
-        found = profile(loss_distribution(merged, interval), points)
+        result = profile(loss_distribution(merged, interval), points)
         most = gaussian_delta(self.mu, points) + more
-        return bool((found <= most).all()) and bool(found[-1] <= more)
+        return bool((result <= most).all()) and bool(result[-1] <= more)
 
     @property
     def _points(self) -> Float[np.ndarray, "k"]:
@@ -111,7 +111,7 @@ def _largest_mu(seen: tuple[Event, ...], target: float, delta: float) -> float:
         return 0.0
     if excess(high) <= 0:
         return math.exp(high)
-    found = float(brentq(excess, low, high, xtol=CLOSE / 2, rtol=1e-12))
-    while found > low and excess(found) > 0:
-        found -= CLOSE / 2
-    return math.exp(max(found, low))
+    result = float(brentq(excess, low, high, xtol=CLOSE / 2, rtol=1e-12))
+    while result > low and excess(result) > 0:
+        result -= CLOSE / 2
+    return math.exp(max(result, low))

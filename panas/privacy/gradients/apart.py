@@ -103,15 +103,15 @@ def samples_apart(model: nn.Module) -> Iterator[None]:
     """
     if hooked(model):
         raise BadInput("expected a network without hooks, got some; remove them")
-    found, linear = list(strangers(model)), list(_linear_layers(model))
+    result, linear = list(strangers(model)), list(_linear_layers(model))
     try:
-        for module in found:
+        for module in result:
             module.__dict__["forward"] = partial(_apart, module, module is not model)
         for layer in linear:
             layer.__dict__["forward"] = partial(_exactly, layer)
         yield
     finally:
-        for module in [*found, *linear]:
+        for module in [*result, *linear]:
             module.__dict__.pop("forward", None)
 
 

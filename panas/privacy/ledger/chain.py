@@ -111,8 +111,8 @@ class Chain:
         if not self.head_path.exists():
             return None
         try:
-            known = read_json(self.head_path)
-            return int(known["count"]), str(known["hash"])
+            record = read_json(self.head_path)
+            return int(record["count"]), str(record["hash"])
         except (BadInput, KeyError, TypeError, ValueError) as e:
             raise self._tampered(f"a {self.head_path.name} that was edited or damaged") from e
 

@@ -51,13 +51,13 @@ class SecureSum:
     @classmethod
     def from_json(cls, r: Mapping[str, Any]) -> "SecureSum":
         """What `to_json` gave; KeyError, TypeError or ValueError if it is something else."""
-        found = cls(**{key: value for key, value in r.items() if key != "trust"})
-        whole = type(found.sites) is int and type(found.missing) is int
-        if r["trust"] != SECURE_SUM or not (whole and 0 <= 3 * found.missing < found.sites):
+        result = cls(**{key: value for key, value in r.items() if key != "trust"})
+        whole = type(result.sites) is int and type(result.missing) is int
+        if r["trust"] != SECURE_SUM or not (whole and 0 <= 3 * result.missing < result.sites):
             raise ValueError("no such trust")
-        if not found.local > 0:
+        if not result.local > 0:
             raise ValueError("a share of no noise")
-        return found
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -273,10 +273,10 @@ class Ledger:
                 before = len(book.entries)
                 for record in book.replica.missing(book.chain):
                     book.restore(record)
-                found = len(book.entries) - before
+                result = len(book.entries) - before
                 book.replica.become(book.chain)
-                book.append(book.note("restored", found))
-        return found
+                book.append(book.note("restored", result))
+        return result
 
     @property
     def begun(self) -> int:
@@ -322,5 +322,5 @@ class Ledger:
 
 def _unfinished(account: Account, charge: Charge) -> Entry | None:
     """The last charge that covers another, and whose block did not end."""
-    found = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
-    return found[-1] if found else None
+    results = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
+    return results[-1] if results else None

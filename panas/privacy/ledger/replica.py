@@ -108,7 +108,7 @@ class Replica:
         common = next((i for i, x in enumerate(lines) if not chain.holds(i + 1, _hash(x))), None)
         if common is None:
             return []
-        before, found = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
+        before, result = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
         for number, line in enumerate(lines[common:], start=common + 1):
             try:
                 record = json.loads(line)
@@ -120,9 +120,9 @@ class Replica:
                     f"expected {self.path} as it was written, got one whose line {number} was "
                     "changed; remove it to go on without it"
                 )
-            found.append(record)
+            result.append(record)
             before = _hash(line)
-        return found
+        return result
 
     def follow(self, chain: Chain) -> None:
         """Append what it lacks of a ledger that holds its last line; the caller holds both locks.

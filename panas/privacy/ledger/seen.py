@@ -79,24 +79,24 @@ def seen_before(data: Samples | Raw | Tags, own: Ledger, share: Budget) -> SeenB
         share: what the run asks for; all is added up at its delta.
     """
     tags, own_id = tags_of(data), own.id if own.is_open else None
-    found = []
+    results = []
     for path in sorted(tags_folder().glob("*.tags")):
         if path.stem == own_id:
             continue
         same = among(tags, known_tags(path))
         if same.any() and (spender := _spender(path, int(same.sum()))):
-            found.append((spender, same))
-    if not found:
+            results.append((spender, same))
+    if not results:
         return None
     relation = own.account().relation if own.is_open else ADD_OR_REMOVE
-    before = [e for spender in _worst_off(found) for e in spender.events(relation)]
+    before = [e for spender in _worst_off(results) for e in spender.events(relation)]
     # What this run has charged is part of its share.
     here = own.account().of_others(own.run).events() if own.is_open else []
     added = [*here, *_as_events(share)]
     return SeenBefore(
         samples=len(tags),
-        overlap=int(np.any([same for _, same in found], axis=0).sum()),
-        earlier=tuple(spender.earlier for spender, _ in found),
+        overlap=int(np.any([same for _, same in results], axis=0).sum()),
+        earlier=tuple(spender.earlier for spender, _ in results),
         epsilon=epsilon(before, share.delta, relation=relation),
         together=epsilon([*before, *added], share.delta, relation=relation),
     )

@@ -45,9 +45,9 @@ def compression_named(name: object) -> Compression:
 
 def encode(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, Tensor]:
     """Arrays as they cross the wire; whole numbers stay as they are."""
-    found = dict(arrays)
+    results = dict(arrays)
     if compression == "none":
-        return found
+        return results
     form = _FORMS[compression]
     for name, array in arrays.items():
         if array.is_floating_point():
@@ -55,9 +55,9 @@ def encode(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, 
             e = _exponents(blocks, form)
             steps = torch.ldexp(blocks, -e[:, None]).flatten()[: array.numel()]
             steps = steps.round() if form.dtype is torch.int8 else steps
-            found[name] = steps.to(form.dtype).reshape(array.shape)
-            found[name + EXPONENTS] = e
-    return found
+            results[name] = steps.to(form.dtype).reshape(array.shape)
+            results[name + EXPONENTS] = e
+    return results
 
 
 def decode(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ def decode(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, 
     """
     if compression == "none":
         return dict(arrays)
-    form, found = _FORMS[compression], {}
+    form, result = _FORMS[compression], {}
     for name, array in arrays.items():
         e = arrays.get(name + EXPONENTS)
         if e is not None:
@@ -75,10 +75,10 @@ def decode(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, 
             if array.dtype != form.dtype or e.dtype != torch.int16 or e.shape != shape:
                 raise ValueError(f"expected {compression} and exponents of {BLOCK} numbers each")
             values = torch.ldexp(_blocks(array), e.double()[:, None])
-            found[name] = values.flatten()[: array.numel()].reshape(array.shape).float()
+            result[name] = values.flatten()[: array.numel()].reshape(array.shape).float()
         elif not name.endswith(EXPONENTS):
-            found[name] = array
-    return found
+            result[name] = array
+    return result
 
 
 def rounded(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str, Tensor]:

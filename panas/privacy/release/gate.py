@@ -93,10 +93,10 @@ def release(
         round=request.round,
     )
     with ledger.charge(charge, resumes=keep is not None) as receipt:
-        found = Rows(*rows())
+        result = Rows(*rows())
         if kind.READS == "training":
-            check_unit(account.unit, found.groups)
-        checked = checked_rows(found, request.classes, request.site)
+            check_unit(account.unit, result.groups)
+        checked = checked_rows(result, request.classes, request.site)
         arrays = kind.run(checked, request.classes, scale, noise)
         released = Released(request.kind, arrays, receipt, request.site)
         if keep is not None:

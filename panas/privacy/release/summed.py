@@ -134,9 +134,9 @@ def add_to_sum(
         trust=noise.trust,
     )
     with ledger.charge(charge, resumes=keep is not None) as receipt:
-        found = rows()
-        check_unit(account.unit, found.groups)
-        exact = kind.numbers(checked_rows(found, request.classes, request.site), request.classes)
+        result = rows()
+        check_unit(account.unit, result.groups)
+        exact = kind.numbers(checked_rows(result, request.classes, request.site), request.classes)
         steps = in_steps(exact, noise.step)
         if noise.sigma:
             steps = steps + sampler(noise.sigma, len(steps))

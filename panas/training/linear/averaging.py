@@ -80,12 +80,12 @@ class Average:
 
     def shares(self) -> dict[str, float]:
         """How much each candidate has to say; a mixture counts for both, by its share of votes."""
-        found = dict.fromkeys((v.candidate for v, _ in self.weights), 0.0)
+        result = dict.fromkeys((v.candidate for v, _ in self.weights), 0.0)
         for variant, weight in self.weights:
-            found[variant.candidate] += weight * (1 - variant.votes)
+            result[variant.candidate] += weight * (1 - variant.votes)
             if variant.votes:
-                found[FOREST] += weight * variant.votes
-        return found
+                result[FOREST] += weight * variant.votes
+        return result
 
     def to_json(self) -> list[dict[str, Any]]:
         """As plain JSON."""
@@ -139,11 +139,11 @@ def _of_labels(p: Float[Tensor, "v classes"], y: Int[Tensor, "v"]) -> Float[Tens
     return p.gather(1, y[:, None]).squeeze(1).clamp(min=1e-12)
 
 
-def _stacked(said: Float[Tensor, "k v"], prior: Float[Tensor, "k"]) -> list[float]:
+def _stacked(values: Float[Tensor, "k v"], prior: Float[Tensor, "k"]) -> list[float]:
     """The weights of largest likelihood under a prior in samples, by EM; it is concave."""
     weights = prior / prior.sum()
     for _ in range(STEPS):
-        parts = weights[:, None] * said
+        parts = weights[:, None] * values
         counts = (parts / parts.sum(0)).sum(1) + prior
         before, weights = weights, counts / counts.sum()
         if (weights - before).abs().max() < CLOSE:

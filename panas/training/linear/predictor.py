@@ -64,14 +64,14 @@ class Candidates:
     def logits(self, x: Float[Tensor, "n c h w"]) -> dict[str, Float[Tensor, "n classes"]]:
         """What each says of network inputs in [-1, 1]."""
         z = self.phi(x)
-        found = {name: logits(w, z) for name, w in self.heads.items()}
+        results = {name: logits(w, z) for name, w in self.heads.items()}
         if self.residual:
-            base = self.log_prior if self.over is None else found[self.over] + self.log_prior
-            found["residual"] = base + residual_logits(self.residual, z)
+            base = self.log_prior if self.over is None else results[self.over] + self.log_prior
+            results["residual"] = base + residual_logits(self.residual, z)
         if self.forest:
-            found["forest"] = self.forest.logits(x)
+            results["forest"] = self.forest.logits(x)
         if self.logistic:
-            found["logistic"] = self.logistic.logits(x)
+            results["logistic"] = self.logistic.logits(x)
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
@@ -79,8 +79,8 @@ class Candidates:
                 net(filled(part, BATCH).to(device)).cpu()[: len(part)] for part in x.split(BATCH)
             ]
             parts = parts if len(x) else []
-            found["network"] = torch.cat([z.new_zeros(0, len(self.log_prior)), *parts])
-        return found
+            results["network"] = torch.cat([z.new_zeros(0, len(self.log_prior)), *parts])
+        return results
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def weighed(
     notes: Mapping[str, Any],
 ) -> Predictor:
     """The predictor whose candidates are weighed by validation samples, which nothing covers."""
-    found = average(candidates.logits(x), y, candidates.log_prior, candidates.with_prior)
-    return Predictor(candidates, found, notes)
+    result = average(candidates.logits(x), y, candidates.log_prior, candidates.with_prior)
+    return Predictor(candidates, result, notes)
 
 
 def write_predictor(path: Path, predictor: Predictor) -> None:
@@ -171,10 +171,10 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
     about, network, residual = json.loads(metadata[NOTE]), None, None
     if about["network"]:
         network = network_of(about["network"], _part(tensors, "network."), blocks)
-    if known := _part(tensors, "residual."):
-        classes, width = known["weight"].shape
+    if values := _part(tensors, "residual."):
+        classes, width = values["weight"].shape
         residual = nn.Linear(width, classes)
-        residual.load_state_dict(known)
+        residual.load_state_dict(values)
     forest, logistic = _part(tensors, "forest."), _part(tensors, "logistic.")
     candidates = Candidates(
         phi=restored_map(about["map"], _part(tensors, "map.")),

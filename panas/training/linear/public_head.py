@@ -36,6 +36,6 @@ def best_penalty(public: Rows, classes: int) -> float:
                 rest = torch.cat([part for i, part in enumerate(parts) if i != at])
                 learnt = exact_moments(public.z[rest], public.y[rest], classes)
                 for i, penalty in enumerate(PENALTIES):
-                    said = logits(ridge(learnt, penalty), public.z[held])
-                    loss[i] += F.cross_entropy(said, public.y[held], reduction="sum")
+                    values = logits(ridge(learnt, penalty), public.z[held])
+                    loss[i] += F.cross_entropy(values, public.y[held], reduction="sum")
     return PENALTIES[int(loss.argmin())]

@@ -29,6 +29,6 @@ def public_models(public: Samples, *, table: bool) -> PublicModels:
     for of, known in _FITTED[:]:  # a copy: another thread may serve another run
         if of is public:
             return known
-    found = PublicModels(fit_public_forest(public), fit_public_logistic(public))
-    _FITTED[:] = [(public, found)]
-    return found
+    models = PublicModels(fit_public_forest(public), fit_public_logistic(public))
+    _FITTED[:] = [(public, models)]
+    return models

@@ -71,8 +71,10 @@ def _show_site(folder: Path, name: str, site: Path) -> None:
     """What a site's administrator finds there."""
     print_text(f"\nWhat {name} sees: what it was asked, by whom, and what that has cost")
     for line in (site / LOG).read_text().splitlines():
-        told = json.loads(line)
-        print_text(f"  {told['verb']} of {told['run']}: {told['code']}, {told['seconds']:.1f} s")
+        record = json.loads(line)
+        print_text(
+            f"  {record['verb']} of {record['run']}: {record['code']}, {record['seconds']:.1f} s"
+        )
     _panas(folder, "deploy", "status", "--site", str(site))
 
 
@@ -131,6 +133,6 @@ def _wait_for(folder: Path, name: str, file: Path) -> None:
     until = time.monotonic() + UP
     while not file.exists():
         if time.monotonic() > until:
-            said: Sequence[str] = (folder / f"{name}.log").read_text().splitlines()[-1:]
-            raise PanasError(f"expected {name} within {UP:g} s, got none; {''.join(said)}")
+            texts: Sequence[str] = (folder / f"{name}.log").read_text().splitlines()[-1:]
+            raise PanasError(f"expected {name} within {UP:g} s, got none; {''.join(texts)}")
         time.sleep(0.2)

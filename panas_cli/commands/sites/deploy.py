@@ -54,8 +54,8 @@ def key(folder: Path, *, json: bool) -> None:
     if others:
         print_text("keys in federation.json; compare them with these sites, by telephone say:")
         width = max(map(len, others))
-        for name, found in others.items():
-            print_words(f"  {name:{width}}  {found}", indent=width + 4)
+        for name, result in others.items():
+            print_words(f"  {name:{width}}  {result}", indent=width + 4)
     else:
         told = f"{folder / PUBLIC_KEY} goes, as NAME.pub, to whoever runs panas deploy init --keys"
         print_words(f"{told}; {folder / 'node.key'} stays here", indent=4)
@@ -77,15 +77,15 @@ def check(folder: Path, *, of_site: bool, json: bool) -> int:
     need_library()
     from dprbft.engines.deploy.checks import Check, all_hold, check_hub, check_site
 
-    found = list[Check]()
+    checks = list[Check]()
     for each in (check_site if of_site else check_hub)(folder):
-        found.append(each)
+        checks.append(each)
         if not json:
             print_words(f"{MARKS[each.holds]:5}{each.what:19}{each.line}", indent=24)
     if json:
-        lines = [{"what": c.what, "holds": c.holds, "line": c.line} for c in found]
-        print_json({"holds": all_hold(found), "checks": lines})
-    return 0 if all_hold(found) else 2
+        lines = [{"what": c.what, "holds": c.holds, "line": c.line} for c in checks]
+        print_json({"holds": all_hold(checks), "checks": lines})
+    return 0 if all_hold(checks) else 2
 
 
 MARKS = {True: "OK", False: "DO", None: "-"}

@@ -29,9 +29,9 @@ def with_hub(request: Request, reach: Reach) -> Request:
             )
         return request
     names = list(read_hub(reach.hub).names)
-    told = {"remote": names, "clients": len(names)}
+    settings = {"remote": names, "clients": len(names)}
     facts = {"facts": str(reach.facts.resolve())} if reach.facts else {}
-    federation = request.settings.get("federation", {}) | told | facts
+    federation = request.settings.get("federation", {}) | settings | facts
     return replace(request, settings=request.settings | {"federation": federation})
 
 
@@ -91,9 +91,9 @@ def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iter
     from dprbft.engines.flower.carrier import FlowerCarrier
     from dprbft.engines.flower.link import Deployed
 
-    found = flower_hub(folder)
-    link = Deployed(found.home, found.local_address, found.ca, found.keys)
+    result = flower_hub(folder)
+    link = Deployed(result.home, result.local_address, result.ca, result.keys)
     with FlowerCarrier(
-        link, minimum=hub.minimum, patience=found.flower.patience, tell=display.say
+        link, minimum=hub.minimum, patience=result.flower.patience, tell=display.say
     ) as carrier:
         yield carrier

@@ -106,8 +106,8 @@ class _Run:
     seen: SeenSamples | None  # what the samples had cost elsewhere before it
 
     def to_json(self) -> dict[str, Any]:
-        found = {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
-        return found | ({"seen_before": self.seen.to_json()} if self.seen else {})
+        results = {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
+        return results | ({"seen_before": self.seen.to_json()} if self.seen else {})
 
 
 def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> None:

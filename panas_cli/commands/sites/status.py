@@ -46,13 +46,13 @@ def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
     """Who is connected; of a run, its round and what each site's releases cost."""
     hub = flower_hub(folder)
     states = connected(hub)
-    found = run or latest_run(hub)
+    result = run or latest_run(hub)
     record = {
         "hub": hub.address,
         "answers": states is not None,
         "connected": states or {},
         "refused_at_port": refused(hub),
-        "run": None if found is None else _run(found, hub),
+        "run": None if result is None else _run(result, hub),
         "note": NOTE,
     }
     if json:
@@ -68,12 +68,12 @@ def connected(hub: Hub) -> dict[str, str] | None:
     link = link_of(hub)
     try:
         link.open()
-        found = link.flwr("supernode", "list", "hub")["nodes"]
+        result = link.flwr("supernode", "list", "hub")["nodes"]
     except BadInput:
         raise
     except (PanasError, KeyError):
         return None
-    states = {str(node["node-id"]): str(node["status"]) for node in found}
+    states = {str(node["node-id"]): str(node["status"]) for node in result}
     return {name: states.get(nodes.get(name, ""), "not registered") for name in hub.settings.names}
 
 
@@ -87,13 +87,13 @@ def refused(hub: Hub) -> dict[str, int] | None:
 
 def latest_run(hub: Hub) -> Path | None:
     """The run of this hub's sites that was begun last, below the hub's folder or this one."""
-    found = [
+    results = [
         path.parent
         for place in (hub.folder / "runs", Path("runs"))
         for path in place.glob(f"*/{config_file(Path()).name}")
         if tuple(load_config(path.parent).federation.remote) == hub.settings.names
     ]
-    return max(found, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
+    return max(results, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
 
 
 def _run(run: Path, hub: Hub) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def of_site(folder: Path, *, json: bool) -> None:
         }
         for name, own in account.of_shares().items()
     ]
-    told = state_lines(site_ledger(folder))
+    texts = state_lines(site_ledger(folder))
     node = check_node(folder)
     request = last_request(folder / LOG)
     record = {
@@ -186,7 +186,7 @@ def of_site(folder: Path, *, json: bool) -> None:
         "spent": number(account.spent()),
         "left": number(account.left()),
         "runs": runs,
-        "notes": told,
+        "notes": texts,
     }
     if json:
         print_json(record)
@@ -198,7 +198,7 @@ def of_site(folder: Path, *, json: bool) -> None:
     print_label("budget", budget_line(site, account))
     for line in trust_lines(account, LABELS):
         print_text(line)
-    for line in told:
+    for line in texts:
         print_words(f"warning: {line}")
     rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
     if rows:

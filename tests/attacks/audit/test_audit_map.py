@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks.audit.site import audit_site
 from audited_run import audited_config, fabricate, put_release, received_file, round_record
 
 import attacks
 from attacks.audit import run as audit
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.run import AuditCheckpoint, audit_run, digest
+from attacks.audit.site import audit_site
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import NoisedHistogram, Release
@@ -50,17 +50,17 @@ def audited(run: Path) -> SiteAudit:
 @pytest.mark.slow
 def test_moments_of_a_map_are_attacked_through_the_map(tmp_path: Path) -> None:
     fabricate(tmp_path, config(), clients=(0,), common=digits_map())
-    found = audited(tmp_path)
-    assert [a.name for a in found.attacks] == [
+    result = audited(tmp_path)
+    assert [a.name for a in result.attacks] == [
         *("ridge", "decoder", "ridge on noise", "optimise"),
         *("ridge (leaked pairs)", "decoder (leaked pairs)"),  # and no shadow: the map is public
     ]
-    assert found.control("ceiling") is not None
-    assert found.control("random extractor") is None
-    assert found.network is None
-    assert found.verdict == "no better than blind", found.evidence
-    assert found.claim is not None
-    assert not found.claim.refuted
+    assert result.control("ceiling") is not None
+    assert result.control("random extractor") is None
+    assert result.network is None
+    assert result.verdict == "no better than blind", result.evidence
+    assert result.claim is not None
+    assert not result.claim.refuted
 
 
 @pytest.mark.slow
@@ -69,10 +69,10 @@ def test_half_the_noise_on_moments_of_a_map_is_found(tmp_path: Path) -> None:
     sent = Release.from_bytes(received_file(tmp_path, 0).read_bytes(), width=D, classes=10)
     quiet = {name: array / 2 for name, array in sent.arrays.items()}
     put_release(tmp_path, 0, replace(sent, arrays=quiet).to_bytes())
-    found = audited(tmp_path)
-    assert found.verdict == "leaks"
-    assert found.claim is not None
-    assert found.claim.refuted
+    result = audited(tmp_path)
+    assert result.verdict == "leaks"
+    assert result.claim is not None
+    assert result.claim.refuted
 
 
 @pytest.mark.slow
@@ -81,8 +81,8 @@ def test_a_run_in_which_nothing_left_is_no_mistake(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="train the run first"):
         audit_run(tmp_path, workers=1)
     write_rounds(server_folder(tmp_path), [round_record(1, {})])  # nobody's release paid
-    found = audit_run(tmp_path, workers=1)
-    assert [c.verdict for c in found.clients] == ["nothing left"] * 2
+    result = audit_run(tmp_path, workers=1)
+    assert [c.verdict for c in result.clients] == ["nothing left"] * 2
 
 
 def test_a_run_without_its_map_or_with_another_method_s_is_refused(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def with_histogram(
 
 @pytest.mark.slow
 def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: Path) -> None:
-    found = with_histogram(tmp_path, config())
-    assert found.verdict == "no better than blind", found.evidence
-    assert found.labels is not None
-    assert found.labels.histogram.distance < 0.15
+    result = with_histogram(tmp_path, config())
+    assert result.verdict == "no better than blind", result.evidence
+    assert result.labels is not None
+    assert result.labels.histogram.distance < 0.15
 
 
 @pytest.mark.thorough
@@ -146,9 +146,9 @@ def test_a_histogram_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, receipt: str | None, noise: float, fault: str
 ) -> None:
     said = 400.0 if "says" in fault else None
-    found = with_histogram(tmp_path, unattacked(), receipt, noise, said)
-    assert found.verdict == "leaks"
-    assert fault in found.evidence
+    result = with_histogram(tmp_path, unattacked(), receipt, noise, said)
+    assert result.verdict == "leaks"
+    assert fault in result.evidence
 
 
 @pytest.mark.thorough
@@ -184,9 +184,9 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
     about = SiteAudit(id=0, name="north", epsilon=None, verdict="nothing left", evidence="nothing")
-    found = DrawnAudit(about, {"images": b"png"})
-    AuditCheckpoint(tmp_path / "kept", now).keep(found)
-    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == found
+    result = DrawnAudit(about, {"images": b"png"})
+    AuditCheckpoint(tmp_path / "kept", now).keep(result)
+    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == result
     assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
     put_release(tmp_path, 0, b"another release")
     assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None

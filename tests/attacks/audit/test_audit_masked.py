@@ -111,6 +111,6 @@ CHARGE = replace(MOMENTS, event=NOISE.event, round=1, trust=NOISE.trust)
 def test_a_vector_that_no_charge_covers_is_a_fault(charge: Charge | None, told: str | None):
     message = MaskedRelease(0, 1, "a" * 32, np.zeros(3, np.uint64))
     entries = {} if charge is None else {"a" * 32: Entry("a" * 32, 0.0, charge)}
-    found = fault_of(entries, message, NOISE)
-    assert (found is None) == (told is None)
-    assert told is None or told in str(found)
+    result = fault_of(entries, message, NOISE)
+    assert (result is None) == (told is None)
+    assert told is None or told in str(result)

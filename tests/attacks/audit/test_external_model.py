@@ -113,13 +113,13 @@ def refused(tmp_path: Path) -> Callable[..., None]:
 @pytest.mark.slow
 def test_a_program_that_remembers_nobody_is_no_leak(model: Path, tmp_path: Path) -> None:
     data = _archive(tmp_path / "d.npz", 400, 400)
-    told: list[str] = []
-    record = record_of(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=told.append)
+    texts: list[str] = []
+    record = record_of(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=texts.append)
     assert record["verdict"] == "no better than blind", record["network"]["evidence"]
     assert record["network"]["accuracy"]["others"] == 1.0
     assert read_json(tmp_path / "a" / "audit.json")["model"] == "m.pt2"
     assert (tmp_path / "a" / "members.png").is_file()
-    assert told == ["membership"]
+    assert texts == ["membership"]
 
 
 @pytest.mark.slow
@@ -184,8 +184,8 @@ def test_a_network_of_panas_says_itself_how_its_data_are_scaled_and_numbered(
     path = tmp_path / "n.safetensors"
     notes = {"facts": facts.to_json()}
     save_network(path, bottom, head, genome=GENOME, spec=spec, notes=notes)
-    found = record_of(path, mine, others=rest, accuracy=1.0)
-    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+    record = record_of(path, mine, others=rest, accuracy=1.0)
+    assert record["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
     refused("no --mean and --std", path, mine, others=rest, mean=(0.0,))
     other = tmp_path / "other.csv"
     other.write_text((tmp_path / "0.csv").read_text().replace("yes", "perhaps"))
@@ -212,8 +212,8 @@ def test_one_output_is_the_logit_of_class_1_and_networks_are_asked_in_their_own_
     path = tmp_path / "b.pt2"
     torch.export.save(torch.export.export(Binary(), (x,), dynamic_shapes=({0: batch},)), path)
     data = _archive(tmp_path / "d.npz", classes=(0, 1))
-    found = record_of(path, str(data), outputs=True)
-    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+    record = record_of(path, str(data), outputs=True)
+    assert record["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
 
 
 def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callab
 def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path: Path) -> None:
     # A site of a federation may have some of the classes only.
     some = str(_archive(tmp_path / "some.npz", 100, 60, classes=(0, 2)))
-    found = record_of(model, some)
-    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+    record = record_of(model, some)
+    assert record["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
     above = tmp_path / "above.npz"
     with np.load(some) as arrays:
         np.savez(above, **{k: a + 5 * k.endswith("labels") for k, a in arrays.items()})
@@ -297,11 +297,11 @@ def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     names, one = (
         _table(tmp_path / f"{i}.csv", k, i) for i, k in ((1, ["c", "a", "b"]), (2, ["b"]))
     )
-    found = load_members(numbers, _table(tmp_path / "m.csv", ["1"], 4), label=None)
-    assert found.members.y.tolist() == [2, 0] * 30
-    found = load_members(one, names, label=None)
-    assert (found.names, set(found.members.y.tolist())) == (("a", "b", "c"), {1})
-    assert found.others.y.tolist() == [2, 0, 1] * 20
+    membership = load_members(numbers, _table(tmp_path / "m.csv", ["1"], 4), label=None)
+    assert membership.members.y.tolist() == [2, 0] * 30
+    membership = load_members(one, names, label=None)
+    assert (membership.names, set(membership.members.y.tolist())) == (("a", "b", "c"), {1})
+    assert membership.others.y.tolist() == [2, 0, 1] * 20
     record_of(model, one, others=names)
     refused("labels of one kind", model, names, others=numbers)
     two = _table(tmp_path / "two.csv", ["a", "c"], 3)
@@ -318,8 +318,8 @@ def test_others_that_are_members_are_left_out_and_counted(
     mixed, mine, rest = (tmp_path / f"{name}.npz" for name in ("mixed", "mine", "rest"))
     np.savez(mine, train_images=x, train_labels=y)
     np.savez(rest, images=np.concatenate([x[:30], b]), labels=np.concatenate([y[:30], c]))
-    found = record_of(model, str(mine), others=str(rest))
-    assert (found["duplicates"], found["network"]["others"]) == (30, 80)
+    record = record_of(model, str(mine), others=str(rest))
+    assert (record["duplicates"], record["network"]["others"]) == (30, 80)
     assert record_of(model, str(tmp_path / "d.npz"))["duplicates"] == 0
     np.savez(mixed, train_images=x, train_labels=y, test_images=x, test_labels=y)
     refused("besides 120 that are among these", model, str(mixed))
@@ -343,9 +343,9 @@ def test_a_wrong_preprocessing_gives_no_clean_verdict(
 
     dark = _program(tmp_path / "dark.pt2", Dark().eval())
     assert record_of(dark, data, mean=(0.2,))["verdict"] == "no better than blind"
-    found = record_of(dark, data, mean=(2.0,))
-    assert found["verdict"] == "inconclusive"
-    assert "commonest class: check --mean, --std and the labels" in found["network"]["evidence"]
+    record = record_of(dark, data, mean=(2.0,))
+    assert record["verdict"] == "inconclusive"
+    assert "commonest class: check --mean, --std and the labels" in record["network"]["evidence"]
     refused(
         "accuracy 0.98 on what it was trained on, got 0.33", dark, data, mean=(2.0,), accuracy=0.98
     )
@@ -363,11 +363,11 @@ def test_a_folder_that_holds_something_else_is_left_alone(model: Path, tmp_path:
     (edited / "audit.json").write_text("{}")
     file.write_text("")
     kept = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    told: list[str] = []
+    texts: list[str] = []
     for out in (run, audited, edited, file, file / "below"):
         with pytest.raises(BadInput, match=r"folder.* for --out"):
-            record_of(model, data, out=out, on_progress=told.append)
-    assert not told  # before anything is computed
+            record_of(model, data, out=out, on_progress=texts.append)
+    assert not texts  # before anything is computed
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == kept
     # Its own record may be made anew.
     record_of(model, data, out=tmp_path / "a")

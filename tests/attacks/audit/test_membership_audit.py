@@ -58,10 +58,10 @@ def _remembering(members: Samples, sure: float):
 def test_a_network_that_remembers_leaks() -> None:
     members, others = random_pictures(60, 0), random_pictures(60, 1)
     rng = np.random.default_rng(0)
-    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
-    assert found.verdict == "leaks", found.evidence
-    assert found.accuracy[0] == 1.0
-    record = found.to_json()
+    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
+    assert audit.verdict == "leaks", audit.evidence
+    assert audit.accuracy[0] == 1.0
+    record = audit.to_json()
     assert record["attacks"][0]["name"] == "loss threshold"
     assert record["attacks"][0]["auc"] > 0.95
 
@@ -75,20 +75,20 @@ def test_a_network_that_remembers_leaks() -> None:
 )
 def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
     members, others, rng = random_pictures(60, 0), random_pictures(60, 1), np.random.default_rng(0)
-    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
-    assert says in found.evidence
+    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
+    assert says in audit.evidence
 
 
 def test_who_was_never_seen_and_few_samples_are_no_leak() -> None:
     members, others = random_pictures(400, 0), random_pictures(400, 1)
     query = _remembering(random_pictures(400, 2), 5.0)
-    found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
-    assert found.verdict == "no better than blind", found.evidence
+    audit = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
+    assert audit.verdict == "no better than blind", audit.evidence
     members, others = random_pictures(10, 0), random_pictures(10, 1)
     query = _remembering(members, 5.0)
-    found = audit_network(query, members, others, rng=np.random.default_rng(0))
-    assert found.verdict == "inconclusive"
-    assert found.evidence.startswith("too few samples")
+    audit = audit_network(query, members, others, rng=np.random.default_rng(0))
+    assert audit.verdict == "inconclusive"
+    assert audit.evidence.startswith("too few samples")
 
 
 def _judged(

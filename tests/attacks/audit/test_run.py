@@ -45,11 +45,11 @@ def _tampered(run: Path, arrays: dict[str, Tensor], site: int = 0) -> None:
 @pytest.mark.thorough
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("raw_rows", threats=("shadow", "leaked pairs")))
-    told: list[str] = []
-    record = audit_run(tmp_path, on_progress=told.append).to_json()
+    texts: list[str] = []
+    record = audit_run(tmp_path, on_progress=texts.append).to_json()
     assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
     assert RunAudit.from_json(record).to_json() == record
-    assert {text.split(":")[0] for text in told} == {"client-000", "client-001"}
+    assert {text.split(":")[0] for text in texts} == {"client-000", "client-001"}
     assert [c["name"] for c in record["clients"]] == ["client-000", "client-001"]
     assert record["scale"] == "[-1, 1]"
     assert record["summary"]["verdicts"] == {"leaks": 2}
@@ -212,8 +212,10 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     arrays = {"z": z, "y": private.y}
     bottom = untrained(federation.shape, 0)
     seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
-    found = attack_release(seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed))
-    return found.attacks, found.controls
+    reconstructions = attack_release(
+        seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed)
+    )
+    return reconstructions.attacks, reconstructions.controls
 
 
 @pytest.mark.thorough

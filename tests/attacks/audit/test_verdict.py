@@ -23,8 +23,8 @@ def _judge(*scores: list[ReconstructionScore]) -> tuple[Verdict, str]:
 )
 def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(gain: float, verdict: str):
     attacks, beside = _noisy(gain)
-    found, evidence = _judge(attacks, beside)
-    assert found == verdict, evidence
+    result, evidence = _judge(attacks, beside)
+    assert result == verdict, evidence
     assert "noiseless rows would give 1.000" in evidence
 
 
@@ -106,8 +106,8 @@ def test_what_leaked_samples_say_is_no_leak_of_the_release() -> None:
 def test_the_ceiling_neither_makes_a_leak_nor_excuses_one(gain: float, verdict: str) -> None:
     attacks, beside = _noisy(gain)
     low = replace(beside[0], name="ceiling", r2=0.005)
-    found, evidence = _judge(attacks, [*beside[:2], low])
-    assert found == verdict
+    result, evidence = _judge(attacks, [*beside[:2], low])
+    assert result == verdict
     assert "would give 0.005, less than the attack, which by itself shows no leak" in evidence
 
 
@@ -133,15 +133,15 @@ def test_the_margin_is_a_share_of_what_a_mean_of_the_site_leaves() -> None:
     attacks, beside = _noisy(0.74)
     # The public mean is far from the site: 0.04 of its error is much of what is left to know.
     near = replace(beside[0], name="others' mean", errors=beside[0].errors * 0.3, r2=0.7)
-    found, evidence = _judge(attacks, [*beside, near])
+    result, evidence = _judge(attacks, [*beside, near])
     assert "a difference of 0.045" in evidence
     assert "of which 0.015 is let pass" in evidence
-    assert found == "leaks"
+    assert result == "leaks"
     # A mean that is no better than the public one changes nothing.
     worse = replace(near, errors=beside[0].errors * 1.5, r2=-0.5)
-    found, evidence = _judge(_noisy(0.04)[0], [*beside, worse])
+    result, evidence = _judge(_noisy(0.04)[0], [*beside, worse])
     assert "of which 0.05 is let pass" in evidence
-    assert found != "leaks"
+    assert result != "leaks"
 
 
 def _claim(noise: float, bound: float) -> ReleaseAudit:
@@ -163,14 +163,14 @@ def _claim(noise: float, bound: float) -> ReleaseAudit:
     [(1.0, 1.5, "no better than blind"), (0.5, 1.5, "leaks"), (1.0, 2.5, "leaks")],
 )
 def test_a_refuted_claim_is_a_leak(noise: float, bound: float, verdict: str) -> None:
-    found, evidence = with_claim("no better than blind", "seen", _claim(noise, bound), 8.0)
-    assert found == verdict
+    result, evidence = with_claim("no better than blind", "seen", _claim(noise, bound), 8.0)
+    assert result == verdict
     assert "claimed epsilon 8 in all" in evidence
 
 
 def test_what_contradicts_the_ledger_is_a_leak_and_without_a_claim_the_verdict_stays() -> None:
-    found, evidence = with_claim("no better than blind", "seen", None, 8.0, "it has no receipt")
-    assert found == "leaks"
+    result, evidence = with_claim("no better than blind", "seen", None, 8.0, "it has no receipt")
+    assert result == "leaks"
     assert evidence.endswith("it has no receipt")
     assert with_claim("leaks", "seen", None, None) == ("leaks", "seen")
     _, evidence = with_claim("leaks", "seen", None, math.inf)

@@ -99,11 +99,11 @@ def responses(
 def alarms(epsilon: float, claim: float, delta: float = 0.0, m: int = 60) -> int:
     """In how many of `TRIALS` trials a claim is refuted."""
     rng = stream(5, "responses")
-    found = [
+    audits = [
         audit_scores(*responses(rng, m, epsilon, delta), OneRunConfig(delta=delta, claim=claim))
         for _ in range(TRIALS)
     ]
-    return sum(f.refuted for f in found)
+    return sum(f.refuted for f in audits)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 2.0])
@@ -190,10 +190,10 @@ def test_canaries_are_different_samples_with_any_wrong_label_and_coins_are_fair(
     assert torch.equal(seen[0].x, planted.x[again])
     samples = plain(3000, classes=3)
     numbered = Samples(torch.arange(3000.0).reshape(-1, 1, 1, 1), samples.y, 3)
-    found = mislabelled(numbered, 2000, stream(0, "wrong"))
-    origin = found.x.flatten().long()
+    result = mislabelled(numbered, 2000, stream(0, "wrong"))
+    origin = result.x.flatten().long()
     assert len(set(origin.tolist())) == 2000
-    shift = (found.y - samples.y[origin]) % 3
+    shift = (result.y - samples.y[origin]) % 3
     assert set(shift.tolist()) == {1, 2}
     assert abs(int((shift == 1).sum()) - 1000) < 4 * math.sqrt(500)
 
@@ -203,11 +203,11 @@ def test_random_patterns_are_black_and_white(floats: bool):
     like = plain(5)
     if floats:
         like = Samples(like.inputs(), like.y, like.classes)
-    found = random_patterns(like, 300, stream(0, "patterns"))
-    assert found.x.dtype == like.x.dtype
-    assert set(found.inputs().unique().tolist()) == {-1.0, 1.0}
-    assert found.shape == like.shape
-    assert len(found.y.unique()) == 10
+    result = random_patterns(like, 300, stream(0, "patterns"))
+    assert result.x.dtype == like.x.dtype
+    assert set(result.inputs().unique().tolist()) == {-1.0, 1.0}
+    assert result.shape == like.shape
+    assert len(result.y.unique()) == 10
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ def test_a_canary_is_a_whole_clip_along_its_weight_and_others_are_what_they_were
     for j in (0, 5, 407, 408, 457):
         row = torch.zeros(1, 17)
         row[0, 0] = 1 + j
-        found = clipped(row, torch.zeros(1, dtype=torch.int64))
-        assert found.nonzero().tolist() == [[j]]
-        assert float(found[j]) == pytest.approx(0.2, rel=1e-5)
+        values = clipped(row, torch.zeros(1, dtype=torch.int64))
+        assert values.nonzero().tolist() == [[j]]
+        assert float(values[j]) == pytest.approx(0.2, rel=1e-5)
     plain = PrivateGradient(net).clipped_sum(data.x, data.y, 0.2)
     genuine = torch.cat([torch.zeros(40, 1), data.x.flatten(1)], dim=1)
     alone = torch.cat([g.flatten() for g in plain])
@@ -373,12 +373,12 @@ def test_a_batch_that_leaves_nobody_to_chance_is_seen(monkeypatch: pytest.Monkey
 def test_canaries_own_different_weights_of_all_layers_that_train():
     net = network()
     net[1].bias.requires_grad_(False)
-    found = diracs(net, 300, stream(0, "canaries"))
-    assert len(found) == len(set(found.coordinates.tolist())) == 300
-    assert 0 <= int(found.coordinates.min()) <= int(found.coordinates.max()) < len(_flat(net))
+    result = diracs(net, 300, stream(0, "canaries"))
+    assert len(result) == len(set(result.coordinates.tolist())) == 300
+    assert 0 <= int(result.coordinates.min()) <= int(result.coordinates.max()) < len(_flat(net))
     assert len(_flat(net)) == 458 - 24
-    assert math.isclose(float((found.coordinates >= 384).float().mean()), 50 / 434, abs_tol=0.07)
-    assert torch.equal(found.take([2, 0]).coordinates, found.coordinates[[2, 0]])
+    assert math.isclose(float((result.coordinates >= 384).float().mean()), 50 / 434, abs_tol=0.07)
+    assert torch.equal(result.take([2, 0]).coordinates, result.coordinates[[2, 0]])
 
 
 def test_too_many_canaries_and_a_plan_for_too_few_are_refused(plan: Plan):

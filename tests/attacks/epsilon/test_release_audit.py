@@ -46,10 +46,10 @@ def test_a_sound_release_is_not_refuted_and_other_noise_is(kind: str) -> None:
     assert 0 <= sound.epsilon_lower_bound <= sound.claimed_epsilon
     assert half.refuted
     assert half.noise_over_claim == pytest.approx(0.5, rel=0.3)
-    found = _audit(kind, _made(kind, 2.0), 1.0)  # twice the noise
-    assert found.refuted
-    assert found.noise_interval[0] > 1
-    assert found.epsilon_lower_bound <= found.claimed_epsilon
+    audit = _audit(kind, _made(kind, 2.0), 1.0)  # twice the noise
+    assert audit.refuted
+    assert audit.noise_interval[0] > 1
+    assert audit.epsilon_lower_bound <= audit.claimed_epsilon
 
 
 @pytest.mark.parametrize("compression", ["float16", "int8"])
@@ -99,8 +99,8 @@ def test_rounding_that_is_not_told_of_looks_like_noise() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: str) -> None:
-    found = _audit(kind, _made(kind, 0.7), 0.7, draws=400)
-    assert found.epsilon_lower_bound > 0.4
+    audit = _audit(kind, _made(kind, 0.7), 0.7, draws=400)
+    assert audit.epsilon_lower_bound > 0.4
 
 
 @pytest.mark.slow
@@ -126,9 +126,9 @@ def _exact(kind: str) -> dict[str, torch.Tensor]:
 )
 def test_one_part_without_noise_is_caught_beside_others_with_it(kind: str, part: str) -> None:
     made = _made(kind, 1.0) | {part: _exact(kind)[part]}
-    found = _audit(kind, made, 1.0)
-    assert found.refuted
-    assert (found.part, round(found.noise_over_claim, 6)) == (part, 0.0)
+    audit = _audit(kind, made, 1.0)
+    assert audit.refuted
+    assert (audit.part, round(audit.noise_over_claim, 6)) == (part, 0.0)
 
 
 def _with(part: str, scale: float, where: object, kind: str = "moments") -> ReleaseAudit:
@@ -155,11 +155,11 @@ DIAGONAL = torch.triu_indices(8, 8)[0] == torch.triu_indices(8, 8)[1]
 def test_noise_that_is_wrong_in_one_place_is_caught_there(
     part: str, where: object, name: str, scale: float
 ) -> None:
-    found = _with(part, scale, where)
-    assert found.refuted
+    audit = _with(part, scale, where)
+    assert audit.refuted
     # Too much noise somewhere is seen in all that holds it.
-    assert found.part == name if scale == 0 else found.part.startswith(part)
-    assert found.noise_over_claim < 1e-3 if scale == 0 else found.noise_over_claim > 3
+    assert audit.part == name if scale == 0 else audit.part.startswith(part)
+    assert audit.noise_over_claim < 1e-3 if scale == 0 else audit.noise_over_claim > 3
 
 
 def test_neighbours_differ_in_one_sample() -> None:
@@ -180,7 +180,7 @@ def test_neighbours_differ_in_one_sample() -> None:
 def test_scores_are_those_of_the_mechanism_run_on_all_samples(kind: str, grouped: bool) -> None:
     groups = torch.arange(40) // 4 if grouped else None
     claim = replace(_claim(kind, _made(kind, 1.0)), truth=_rows()._replace(groups=groups))
-    found = _scores(claim, ReproducibleNoise(np.random.default_rng(3)), 6)
+    result = _scores(claim, ReproducibleNoise(np.random.default_rng(3)), 6)
     # The oracle draws in the same order, and runs the mechanism on all samples every time.
     noise = ReproducibleNoise(np.random.default_rng(3))
     everyone, rest, _ = neighbours(claim.truth)
@@ -192,7 +192,7 @@ def test_scores_are_those_of_the_mechanism_run_on_all_samples(kind: str, grouped
     means = [flat(rows, 0.0) for rows in (everyone, rest)]
     spread = torch.cat([s.flatten() for s in claim.spread.values()])
     score = gaussian_score(*means, claim.scale * spread)
-    for rows, scores in zip((everyone, rest), found, strict=True):
+    for rows, scores in zip((everyone, rest), result, strict=True):
         flat(rows, 0.0)
         expected = [float(score(flat(rows, claim.scale)[None])) for _ in range(6)]
         assert scores.tolist() == pytest.approx(expected, abs=1e-3)

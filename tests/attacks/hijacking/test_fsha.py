@@ -226,9 +226,9 @@ def test_the_client_is_sent_the_gradient_of_the_critic_at_each_of_its_features()
 def test_any_image_shape(shape: tuple[int, int, int]) -> None:
     private, public = _samples(20, 1, shape), _samples(20, 2, shape)
     optimizer = replace(TINY, iterations=1, scored=3)
-    found = Trial(private, public, optimizer, rng=np.random.default_rng(0)).run()
-    assert found.reconstructions.shape == (3, *shape)
-    assert float(found.reconstructions.abs().max()) <= 1
+    result = Trial(private, public, optimizer, rng=np.random.default_rng(0)).run()
+    assert result.reconstructions.shape == (3, *shape)
+    assert float(result.reconstructions.abs().max()) <= 1
 
 
 def _lights(n: int, seed: int) -> Samples:
@@ -257,14 +257,14 @@ LEARNS = replace(
 @pytest.mark.slow
 def test_the_attack_inverts_a_client_that_obeys() -> None:
     rng = np.random.default_rng(0)
-    found = Trial(_lights(600, 1), _lights(600, 2), LEARNS, rng=rng).run()
-    mse = found.score.mse
-    assert (found.epsilon, found.noise_multiplier) == (np.inf, 0.0)
-    assert found.curve[-1] == (100, pytest.approx(mse))
-    assert mse < 0.5 * found.curve[0][1]
-    assert found.score.intervals["r2"][0] > 0
-    assert found.autoencoder_mse < mse < found.mean_image_mse
-    assert found.score.r2 == pytest.approx(1 - mse / found.mean_image_mse, abs=1e-5)
+    result = Trial(_lights(600, 1), _lights(600, 2), LEARNS, rng=rng).run()
+    mse = result.score.mse
+    assert (result.epsilon, result.noise_multiplier) == (np.inf, 0.0)
+    assert result.curve[-1] == (100, pytest.approx(mse))
+    assert mse < 0.5 * result.curve[0][1]
+    assert result.score.intervals["r2"][0] > 0
+    assert result.autoencoder_mse < mse < result.mean_image_mse
+    assert result.score.r2 == pytest.approx(1 - mse / result.mean_image_mse, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -276,8 +276,8 @@ def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
         server.answer(torch.randn(32, 32, 2, 2, generator=g))
     images = server.reconstruct(torch.randn(200, 32, 2, 2, generator=g))
     mean_image = public.inputs().mean(0)
-    found = score("noise", truth, images, mean_image, rng=np.random.default_rng(0))
-    assert found.intervals["r2"][1] < 0
+    result = score("noise", truth, images, mean_image, rng=np.random.default_rng(0))
+    assert result.intervals["r2"][1] < 0
 
 
 # The trial.
@@ -310,11 +310,11 @@ def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(target: floa
 @pytest.mark.slow
 def test_the_result_names_the_price_of_the_weights() -> None:
     optimizer = replace(TINY, epsilon=8.0, delta=1e-3)
-    found = _attack(optimizer)
-    assert found.noise_multiplier > 0
-    assert 7 < found.epsilon <= 8
-    event = SampledGaussian(16 / 60, found.noise_multiplier, 6)
-    assert found.epsilon == epsilon([event], 1e-3)
+    hijacked = _attack(optimizer)
+    assert hijacked.noise_multiplier > 0
+    assert 7 < hijacked.epsilon <= 8
+    event = SampledGaussian(16 / 60, hijacked.noise_multiplier, 6)
+    assert hijacked.epsilon == epsilon([event], 1e-3)
 
 
 @pytest.mark.parametrize(

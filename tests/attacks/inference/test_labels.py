@@ -68,10 +68,10 @@ def infer(seen: Observation[WhiteBox], seed: int = 0) -> Inference:
 def test_labels_of_rows_are_read_and_counted() -> None:
     inference = infer(rows(SKEWED))
     assert torch.equal(inference.labels, SKEWED.y)  # type: ignore[arg-type]
-    found = score_histogram(inference, SKEWED.y, PUBLIC)
-    assert found.public == pytest.approx(0.75 - 1 / 3, abs=1e-3)
-    assert found.interval == pytest.approx((0.0, 0.0), abs=1e-6)
-    assert found.beats_blind
+    score = score_histogram(inference, SKEWED.y, PUBLIC)
+    assert score.public == pytest.approx(0.75 - 1 / 3, abs=1e-3)
+    assert score.interval == pytest.approx((0.0, 0.0), abs=1e-6)
+    assert score.beats_blind
 
 
 @pytest.mark.slow
@@ -91,11 +91,11 @@ def test_sums_tell_histogram_and_size(kind: str) -> None:
 
 
 def test_a_client_as_the_public_shows_no_histogram_nor_do_public_rows() -> None:
-    found = [
+    results = [
         score_histogram(infer(sums(LEVEL, "class_sums", 3.0, s), s), LEVEL.y, PUBLIC).beats_blind
         for s in range(40)
     ]
-    assert not any(found)
+    assert not any(results)
     z = PUBLIC.x.flatten(1)
     inference = infer(observed("public_rows", identity(), PUBLIC, z=z, y=PUBLIC.y))
     assert inference.labels is None
@@ -104,14 +104,14 @@ def test_a_client_as_the_public_shows_no_histogram_nor_do_public_rows() -> None:
 
 @pytest.mark.parametrize("seen", [rows(SKEWED), sums(SKEWED, "moments", 1.0)])
 def test_what_was_found_is_written_with_six_digits_and_read_again(seen: Observation) -> None:
-    found = audit_labels(seen, SKEWED.y, np.random.default_rng(0)).to_json()
-    interval = found["histogram"]["interval"]
+    result = audit_labels(seen, SKEWED.y, np.random.default_rng(0)).to_json()
+    interval = result["histogram"]["interval"]
     assert interval == [round(v, 6) for v in interval]
-    assert LabelAudit.from_json(found).to_json() == found
-    if found["rows"]:
+    assert LabelAudit.from_json(result).to_json() == result
+    if result["rows"]:
         keys = {"accuracy", "interval", "blind", "shuffled", "beats_blind"}
-        assert set(found["rows"]) == keys
-        assert found["rows"]["beats_blind"] is True
+        assert set(result["rows"]) == keys
+        assert result["rows"]["beats_blind"] is True
 
 
 def test_a_constant_guess_beats_nobody_and_blind_is_the_commonest_class() -> None:
@@ -121,22 +121,22 @@ def test_a_constant_guess_beats_nobody_and_blind_is_the_commonest_class() -> Non
     assert lucky.shuffled == pytest.approx(0.75)
     assert not lucky.beats_blind
     public = samples((10, 30, 10), 0)
-    found = score_labels(SKEWED.y, SKEWED.y, public)
+    score = score_labels(SKEWED.y, SKEWED.y, public)
     # Class 1, the commonest public one, would give 40 of 200; a release tells the site's shares.
-    assert found.blind == pytest.approx(0.75)
+    assert score.blind == pytest.approx(0.75)
     assert score_labels(LEVEL.y, LEVEL.y, public).blind == pytest.approx(67 / 200)
-    assert found.accuracy == 1
-    assert found.beats_blind
+    assert score.accuracy == 1
+    assert score.beats_blind
 
 
 def test_a_distance_is_half_the_sum_of_gaps() -> None:
     shares = torch.tensor([0.5, 0.25, 0.25])
     inference = Inference(None, shares, shares.repeat(5, 1), 4.0)
-    found = score_histogram(inference, torch.tensor([0, 0, 0, 1]), PUBLIC)
-    assert found.distance == pytest.approx((0.25 + 0 + 0.25) / 2)
-    assert found.interval == pytest.approx((0.25, 0.25))
-    assert found.uniform == found.public == pytest.approx(0.75 - 1 / 3)
-    assert found.beats_blind
+    score = score_histogram(inference, torch.tensor([0, 0, 0, 1]), PUBLIC)
+    assert score.distance == pytest.approx((0.25 + 0 + 0.25) / 2)
+    assert score.interval == pytest.approx((0.25, 0.25))
+    assert score.uniform == score.public == pytest.approx(0.75 - 1 / 3)
+    assert score.beats_blind
 
 
 def test_few_leaked_pairs_do_not_stop_it_and_a_guess_of_other_rows_is_refused() -> None:

@@ -88,7 +88,7 @@ def test_lira_is_the_mean_deviation_over_views(shadows: int):
     samples = images(7)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     phi = torch.from_numpy(stream(0, "phi").normal(size=(shadows, 2, 7)))
-    found = lira_scores(query_of(net), samples, phi, ("plain", "up"))
+    values = lira_scores(query_of(net), samples, phi, ("plain", "up"))
     for i in range(7):
         z = []
         for v, view in enumerate(("plain", "up")):
@@ -96,7 +96,7 @@ def test_lira_is_the_mean_deviation_over_views(shadows: int):
             spread = variances[i] if shadows >= OWN_SPREAD else sum(variances) / 7
             own = confidence_scores(query_of(net), samples, view)[i]
             z.append((own - phi[:, v, i].mean()) / spread**0.5)
-        assert float(found[i]) == pytest.approx(float(sum(z) / 2))
+        assert float(values[i]) == pytest.approx(float(sum(z) / 2))
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def test_lira_finds_what_a_loss_threshold_cannot_and_neither_finds_what_is_not_t
             ),
             "loss": loss_scores(query, candidates),
         }
-        for name, found in scores.items():
-            curve = roc(found, members, rng=stream(0, "roc"), confidence=0.999)
+        for name, result in scores.items():
+            curve = roc(result, members, rng=stream(0, "roc"), confidence=0.999)
             at_one_percent[name, gain] = curve.points[0].tpr
             low, high = curve.auc_interval
             assert (low <= 0.5 <= high) == (gain == 0)
@@ -209,11 +209,11 @@ def test_shadows_are_kept_and_an_interrupted_attack_goes_on(tmp_path: Path):
         run([], fails_at=3)
     assert told == [1, 2]
     rest: list[int] = []
-    found = run(rest)
+    result = run(rest)
     assert rest == [5, 5]
     assert told == [1, 2, 3, 4]
-    assert found.shape == (4, 2, 10)
-    assert torch.equal(found, run([], keep=None))
+    assert result.shape == (4, 2, 10)
+    assert torch.equal(result, run([], keep=None))
     # Other candidates are another attack.
     candidates = kinds(10, 2)
     again: list[int] = []
@@ -269,8 +269,8 @@ def _samples(n: int, seed: int, shift: float = 0.0, scale: float = 1.0, share: f
 def _area(members: Samples, others: Samples) -> tuple[float, float]:
     pool, truth = concat([members, others]), torch.arange(len(members) + len(others))
     scores = blind_scores(pool, truth < len(members), rng=np.random.default_rng(0))
-    found = roc(scores, truth < len(members), rng=np.random.default_rng(1))
-    return found.auc, found.auc_interval[0]
+    result = roc(scores, truth < len(members), rng=np.random.default_rng(1))
+    return result.auc, result.auc_interval[0]
 
 
 @pytest.mark.parametrize(
@@ -307,11 +307,11 @@ def _bright(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_network_that_saw_nobody_leaks_nothing_where_members_differ() -> None:
     members, others = _samples(150, 0, 0.3, share=0.9), _samples(100, 1, -0.1, share=0.9)
-    found = audit_network(_bright, members, others, rng=np.random.default_rng(0))
-    assert found.verdict == "inconclusive", found.evidence
-    assert found.curves["loss threshold"].auc_interval[0] > 0.6  # the former rule's leak
-    assert found.blind_area is not None
-    assert "values and labels alone tell the two, by an area of" in found.evidence
+    audit = audit_network(_bright, members, others, rng=np.random.default_rng(0))
+    assert audit.verdict == "inconclusive", audit.evidence
+    assert audit.curves["loss threshold"].auc_interval[0] > 0.6  # the former rule's leak
+    assert audit.blind_area is not None
+    assert "values and labels alone tell the two, by an area of" in audit.evidence
 
 
 @pytest.mark.slow

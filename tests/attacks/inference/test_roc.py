@@ -36,25 +36,25 @@ VALUES = st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0, math.inf]), m
 def test_the_auc_counts_pairs_and_the_curve_counts_heads(ins: list[float], outs: list[float]):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "RESAMPLES", 3)
-        found = scored(ins, outs)
+        result = scored(ins, outs)
     pairs = [(a > b) + (a == b) / 2 for a in ins for b in outs]
-    assert found.auc == pytest.approx(sum(pairs) / len(pairs))
+    assert result.auc == pytest.approx(sum(pairs) / len(pairs))
     curve = {(0.0, 0.0)} | {
         (sum(b >= t for b in outs) / len(outs), sum(a >= t for a in ins) / len(ins))
         for t in [*ins, *outs]
     }
-    assert set(zip(found.fpr.tolist(), found.tpr.tolist(), strict=True)) == curve
-    assert np.all(np.diff(found.fpr) >= 0)
-    assert np.all(np.diff(found.tpr) >= 0)
-    assert (found.fpr[-1], found.tpr[-1]) == (1.0, 1.0)
+    assert set(zip(result.fpr.tolist(), result.tpr.tolist(), strict=True)) == curve
+    assert np.all(np.diff(result.fpr) >= 0)
+    assert np.all(np.diff(result.tpr) >= 0)
+    assert (result.fpr[-1], result.tpr[-1]) == (1.0, 1.0)
 
 
 @pytest.mark.usefixtures("_few")
 def test_true_positives_are_counted_above_as_many_false_ones_as_are_allowed():
     outs = [float(i) for i in range(1000)]
     # Of others ten are above 989, one is above 998, none above 999.
-    found = scored([989.5] * 30 + [998.5] * 15 + [1000.0] * 5 + [0.0] * 50, outs)
-    one, tenth = found.points
+    result = scored([989.5] * 30 + [998.5] * 15 + [1000.0] * 5 + [0.0] * 50, outs)
+    one, tenth = result.points
     assert (one.fpr, one.tpr) == (0.01, 0.5)
     assert (tenth.fpr, tenth.tpr) == (0.001, 0.2)
     low, high = binomtest(50, 100).proportion_ci(method="exact")
@@ -74,12 +74,12 @@ def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pyte
         rng = stream(seed, "scores")
         noise, members = rng.standard_normal(200), rng.random(200) < 0.5
         for shift in holds:
-            found = roc(
+            result = roc(
                 torch.from_numpy(noise + shift * members), torch.from_numpy(members), rng=rng
             )
-            low, high = found.auc_interval
+            low, high = result.auc_interval
             holds[shift] += low <= 0.5 <= high
-            silent += shift == 0 and found.epsilon_if_independent == 0
+            silent += shift == 0 and result.epsilon_if_independent == 0
     # The percentile bootstrap of 200 candidates may fall a little short of 95 %.
     assert 100 - holds[0.0] <= binom.isf(1e-4, 100, 0.06)
     assert silent >= 100 - binom.isf(1e-4, 100, 0.05)
@@ -108,11 +108,11 @@ def test_the_true_rate_of_false_positives_is_below_its_bound(others: int, steps:
 
 @pytest.mark.usefixtures("_few")
 def test_members_that_stand_out_need_an_epsilon_in_any_order_of_candidates():
-    found = scored([1.0] * 500, [0.0] * 500)
-    assert found.auc == 1.0
-    assert found.auc_interval == (1.0, 1.0)
-    assert found.epsilon_if_independent > 4
-    record = found.to_json()
+    result = scored([1.0] * 500, [0.0] * 500)
+    assert result.auc == 1.0
+    assert result.auc_interval == (1.0, 1.0)
+    assert result.epsilon_if_independent > 4
+    record = result.to_json()
     assert record["points"][0] == {
         "fpr": 0.01,
         "tpr": 1.0,

@@ -64,14 +64,14 @@ def distances(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
 
 def test_total_variation_equals_two_loops() -> None:
     x = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
-    for image, found in zip(x, total_variation(x), strict=True):
+    for image, result in zip(x, total_variation(x), strict=True):
         down = [
             abs(float(p[i + 1, j] - p[i, j])) for p in image for i in range(3) for j in range(5)
         ]
         side = [
             abs(float(p[i, j + 1] - p[i, j])) for p in image for i in range(4) for j in range(4)
         ]
-        assert float(found) == pytest.approx(np.mean(down) + np.mean(side), abs=1e-6)
+        assert float(result) == pytest.approx(np.mean(down) + np.mean(side), abs=1e-6)
     assert torch.equal(total_variation(torch.rand(2, 3, 1, 1)), torch.zeros(2))
 
 

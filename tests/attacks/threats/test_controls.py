@@ -79,16 +79,16 @@ def _error(truth: Samples, guess: torch.Tensor) -> float:
 
 
 def test_guesses_from_known_samples_are_their_means() -> None:
-    public, known, y = _shifted(40, 0), _shifted(12, 1, 0.4), torch.tensor([0, 2, 1, 1])
-    found = from_known(public, known, y)
-    assert tuple(found) == GUESSES
-    assert torch.allclose(found["mean"], known.x.mean(0).expand(4, 1, 2, 3), atol=1e-6)
-    for guess, c in zip(found["class mean"], y, strict=True):
-        assert torch.allclose(guess, known.x[known.y == c].mean(0), atol=1e-6)
+    public, samples, y = _shifted(40, 0), _shifted(12, 1, 0.4), torch.tensor([0, 2, 1, 1])
+    values = from_known(public, samples, y)
+    assert tuple(values) == GUESSES
+    assert torch.allclose(values["mean"], samples.x.mean(0).expand(4, 1, 2, 3), atol=1e-6)
+    for guess, c in zip(values["class mean"], y, strict=True):
+        assert torch.allclose(guess, samples.x[samples.y == c].mean(0), atol=1e-6)
     # A class that nobody knows has the mean of all.
-    known = _shifted(12, 1, classes=1)
-    found = from_known(public, known, torch.tensor([2]))
-    assert torch.allclose(found["class mean"][0], known.x.mean(0), atol=1e-6)
+    samples = _shifted(12, 1, classes=1)
+    values = from_known(public, samples, torch.tensor([2]))
+    assert torch.allclose(values["class mean"][0], samples.x.mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", GUESSES[:2])
@@ -96,12 +96,12 @@ def test_guesses_from_known_samples_are_their_means() -> None:
 def test_no_sample_says_anything_of_itself(name: str, beside: bool) -> None:
     public, mine = _shifted(40, 0), _shifted(15, 1, 0.3)
     others = _shifted(10, 2, 0.3) if beside else None
-    found = from_all_others(public, mine, others)[name]
+    result = from_all_others(public, mine, others)[name]
     for i in range(len(mine)):
         rest = mine.take([j for j in range(len(mine)) if j != i])
-        known = rest if others is None else concat([rest, others])
+        samples = rest if others is None else concat([rest, others])
         own = mine.y[i : i + 1]
-        assert torch.allclose(found[i], from_known(public, known, own)[name][0], atol=1e-5)
+        assert torch.allclose(result[i], from_known(public, samples, own)[name][0], atol=1e-5)
 
 
 def test_a_sample_moves_every_guess_but_its_own() -> None:
@@ -119,22 +119,22 @@ def test_a_sample_moves_every_guess_but_its_own() -> None:
 @pytest.mark.parametrize("known", [8, 200])
 def test_the_regression_is_near_the_best_guess_at_any_site(shift: float, known: int) -> None:
     public, leaked, truth = _shifted(300, 0), _shifted(known, 1, shift), _shifted(400, 2, shift)
-    found = from_known(public, leaked, truth.y)
+    values = from_known(public, leaked, truth.y)
     by_public = controls.same_class_mean(public, truth.y)
-    best = min(_error(truth, by_public), *(_error(truth, found[k]) for k in GUESSES[:2]))
-    assert _error(truth, found["regression"]) < 1.15 * best
+    best = min(_error(truth, by_public), *(_error(truth, values[k]) for k in GUESSES[:2]))
+    assert _error(truth, values["regression"]) < 1.15 * best
     if shift:  # public class means, moved: better than either alone with eight samples
-        assert _error(truth, found["regression"]) < 0.5 * _error(truth, by_public)
+        assert _error(truth, values["regression"]) < 0.5 * _error(truth, by_public)
 
 
 def test_pictures_are_guessed_on_the_scale_of_networks() -> None:
     g = torch.Generator().manual_seed(0)
     x = torch.randint(256, (30, 1, 4, 4), generator=g).to(torch.uint8)
     pictures = Samples(x, torch.arange(30) % 3, 3)
-    found = controls.by_leaked(pictures, pictures, pictures.y)
+    values = controls.by_leaked(pictures, pictures, pictures.y)
     expected = controls.same_class_mean(pictures, pictures.y)
-    assert torch.allclose(found["leaked class mean"], expected, atol=1e-5)
-    assert set(found) == set(controls.LEAKED)
+    assert torch.allclose(values["leaked class mean"], expected, atol=1e-5)
+    assert set(values) == set(controls.LEAKED)
     assert set(controls.by_others(pictures, pictures, None)) == set(controls.OTHERS)
 
 
@@ -148,6 +148,6 @@ def test_leaked_samples_are_known_to_their_threat_alone() -> None:
 
 def test_one_sample_is_guessed_from_public_ones() -> None:
     public, one = _shifted(40, 0), _shifted(1, 1)
-    found = from_all_others(public, one, None)
-    assert all(bool(torch.isfinite(x).all()) for x in found.values())
-    assert np.isfinite(_error(one, found["regression"]))
+    values = from_all_others(public, one, None)
+    assert all(bool(torch.isfinite(x).all()) for x in values.values())
+    assert np.isfinite(_error(one, values["regression"]))

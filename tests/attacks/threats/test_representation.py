@@ -91,11 +91,11 @@ def test_optimisation_goes_through_the_map() -> None:
     seen = raw(phi, private, public)
     config = Inversion(steps=60, starts=("class mean",))
     x = optimise(seen, rng=np.random.default_rng(0), config=config)
-    found, blind = (
+    result, blind = (
         (phi(images) - rows_of(phi, private)).square().sum(1).mean()
         for images in (x, public.x.mean(0, keepdim=True).expand_as(x))
     )
-    assert found < 0.3 * blind
+    assert result < 0.3 * blind
 
 
 @pytest.mark.slow
@@ -106,8 +106,8 @@ def test_a_map_with_trees_passes_no_gradient_and_is_attacked_without() -> None:
     seen, rng = raw(phi, private, public), np.random.default_rng(0)
     with pytest.raises(BadInput, match="passes gradients"):
         optimise(seen, rng=rng, config=Inversion())
-    found = attack_release(seen, private, SuiteConfig(epochs=1), rng=rng)
-    names = [a.name for a in found.attacks]
+    reconstructions = attack_release(seen, private, SuiteConfig(epochs=1), rng=rng)
+    names = [a.name for a in reconstructions.attacks]
     assert names == ["ridge", "decoder", "ridge (all others)", "decoder (all others)"]
 
 
@@ -118,7 +118,7 @@ def test_a_network_of_ones_own_is_attacked_like_a_bottom() -> None:
     assert torch.allclose(z, network.eval()(public.inputs().double()).float())
     assert rows_of(network, public.take([])).shape == (0, 5)
     seen = raw(network, public, public)
-    found = optimise(seen, rng=stream(0, "test"), config=Inversion(steps=4))
-    assert found.shape == public.inputs().shape
+    values = optimise(seen, rng=stream(0, "test"), config=Inversion(steps=4))
+    assert values.shape == public.inputs().shape
     with pytest.raises(BadInput, match=r"nn\.Flatten"):
         rows_of(nn.Conv2d(1, 2, 3), public)

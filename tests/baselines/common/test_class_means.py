@@ -80,19 +80,19 @@ def test_the_noise_is_that_of_the_plan_and_charged(
     make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     site, spending = site_of(make_site, tmp_path / "r")
-    found = []
+    results = []
     original = class_sums.run
 
     def run(*given: Any) -> dict[str, Tensor]:
-        found.extend([original(*given), original(*given[:3], NoNoise())])
-        return found[0]
+        results.extend([original(*given), original(*given[:3], NoNoise())])
+        return results[0]
 
     monkeypatch.setattr(class_means, "SystemNoise", Ones)
     monkeypatch.setattr(class_sums, "run", run)
     _, receipt = release_means(site, represent, spending, 1, 1.0)
     assert spending.plan is not None
     for name in ("S", "counts"):
-        moved = found[0][name] - found[1][name]
+        moved = results[0][name] - results[1][name]
         wanted = math.sqrt(2) * spending.plan.release_event.noise_multiplier
         torch.testing.assert_close(moved, torch.full_like(moved, wanted))
     count, entry = site.account.entries
@@ -122,8 +122,8 @@ def test_one_sample_moves_sums_and_counts_by_the_sensitivity_at_most(
     def released(samples: Samples) -> Tensor:
         other = with_data(site, replace(site.data, train=samples))
         release_means(other, represent, spending, 1, 1.0)
-        found = captured[-1]
-        return torch.cat([found["S"].flatten(), found["counts"]]).double()
+        result = captured[-1]
+        return torch.cat([result["S"].flatten(), result["counts"]]).double()
 
     whole = released(train)
     moved = [

@@ -39,28 +39,28 @@ def names(part: Samples) -> set[int]:
 
 def test_every_sample_is_in_one_part_by_itself_alone(site_of: Callable[..., Any]) -> None:
     whole = samples()
-    found = halves(site_of(whole), 0.4)
-    assert names(found.weights) | names(found.architecture) == names(whole)
-    assert not names(found.weights) & names(found.architecture)
-    assert 0.3 < len(found.architecture) / len(whole) < 0.5
+    result = halves(site_of(whole), 0.4)
+    assert names(result.weights) | names(result.architecture) == names(whole)
+    assert not names(result.weights) & names(result.architecture)
+    assert 0.3 < len(result.architecture) / len(whole) < 0.5
     fewer = halves(site_of(whole.take(np.arange(1, len(whole)))), 0.4)
     first = names(whole.take([0]))
-    assert names(fewer.weights) == names(found.weights) - first
-    assert names(fewer.architecture) == names(found.architecture) - first
+    assert names(fewer.weights) == names(result.weights) - first
+    assert names(fewer.architecture) == names(result.architecture) - first
 
 
 def test_groups_go_together(site_of: Callable[..., Any]) -> None:
     whole = replace(samples(), groups=torch.arange(300) // 5)
-    found = halves(site_of(whole))
-    assert found.weights.units + found.architecture.units == whole.units == 60
+    result = halves(site_of(whole))
+    assert result.weights.units + result.architecture.units == whole.units == 60
 
 
 def test_the_share_does_not_depend_on_the_split_before(site_of: Callable[..., Any]) -> None:
     """The samples left for training by a hash under the same key are shared out evenly still."""
     whole = samples(1000)
     upper = content_hashes(whole, b"key") > 2**63
-    found = halves(site_of(whole.take(np.flatnonzero(upper))), 0.5)
-    assert 0.4 < len(found.weights) / int(upper.sum()) < 0.6
+    result = halves(site_of(whole.take(np.flatnonzero(upper))), 0.5)
+    assert 0.4 < len(result.weights) / int(upper.sum()) < 0.6
 
 
 def test_a_part_without_samples_is_refused(site_of: Callable[..., Any]) -> None:

@@ -38,9 +38,9 @@ def test_gradients_a_sample_go_by_rules_and_are_those_of_each_alone():
     x, y = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])
     gradients = PerSample(model, cross_entropy)
     assert gradients.by_rules
-    found = gradients(x, y)
+    values = gradients(x, y)
     for i in range(4):
         loss = nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1])
         alone = torch.autograd.grad(loss, list(model.parameters()))
-        for g, wanted in zip(found, alone, strict=True):
+        for g, wanted in zip(values, alone, strict=True):
             torch.testing.assert_close(g.values[i], wanted, rtol=1e-4, atol=1e-6)

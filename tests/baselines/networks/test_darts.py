@@ -56,8 +56,8 @@ def test_a_node_is_the_softmax_sum_over_its_edges(operations: tuple[str, ...]) -
     for mixture in model.normal:
         outputs = [[o(state) for o in next(edges)] for state in states]
         states.append(explicit(mixture, outputs, NONE in operations))
-    found = cell(x, x, model.normal)
-    assert torch.allclose(found, torch.cat(states[2:], 1), rtol=1e-12, atol=1e-12)
+    result = cell(x, x, model.normal)
+    assert torch.allclose(result, torch.cat(states[2:], 1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("which", ["W", "A", "both"])
@@ -97,8 +97,11 @@ def test_discretisation_keeps_the_two_strongest_edges() -> None:
     for _ in range(20):
         for p in alphas(model):
             nn.init.normal_(p, generator=g)
-        found = discretised(model)
-        for nodes, mixtures in ((found.normal, model.normal), (found.reduction, model.reduction)):
+        genotype = discretised(model)
+        for nodes, mixtures in (
+            (genotype.normal, model.normal),
+            (genotype.reduction, model.reduction),
+        ):
             for node, mixture in zip(nodes, mixtures, strict=True):
                 shares = mixture.weight.softmax(1).tolist()
                 expected = [(OPERATIONS[op], edge) for edge, op in naive(shares, 2)]
@@ -169,5 +172,5 @@ def test_operations_keep_channels_and_halve_by_stride(name: str, stride: int) ->
 
 
 def test_reductions_stand_at_a_third_and_two_thirds() -> None:
-    found = {n: DartsSpace(shape=(1, 8, 8), classes=2, cells=n).reductions for n in (1, 2, 3, 8)}
-    assert found == {1: (), 2: (1,), 3: (1, 2), 8: (2, 5)}
+    results = {n: DartsSpace(shape=(1, 8, 8), classes=2, cells=n).reductions for n in (1, 2, 3, 8)}
+    assert results == {1: (), 2: (1,), 3: (1, 2), 8: (2, 5)}

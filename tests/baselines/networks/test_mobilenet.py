@@ -119,7 +119,7 @@ def test_the_mean_over_those_who_hold_an_entry_is_the_explicit_one():
         part = state_of(choice, seed)
         mean.add(part, state_of(choice), weight)
         held.append((part, weight))
-    found = mean.result()
+    result = mean.result()
     for name, old in whole.items():
         for at in itertools.product(*map(range, old.shape)):
             total = weights = 0.0
@@ -134,7 +134,7 @@ def test_the_mean_over_those_who_hold_an_entry_is_the_explicit_one():
                     total += weight * float(part[name][inner])
                     weights += weight
             expected = total / weights if weights else float(old[at])
-            assert float(found[name][at]) == pytest.approx(expected, abs=1e-6)
+            assert float(result[name][at]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_network_of_another_choice_is_refused():

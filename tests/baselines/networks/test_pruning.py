@@ -104,9 +104,9 @@ def test_macs_by_hand():
     model = net()
     # 8x8 maps of 4 filters of 3x3x1, 4x4 maps of 6 of 3x3x4, then 6x2x2 to 5 to 3.
     by_hand = {0: 64 * 4 * 9, 4: 16 * 6 * 36, 9: 24 * 5, 11: 5 * 3}
-    found = macs_by_layer(model, SHAPE)
-    assert {i: n for i, n in enumerate(found) if n} == by_hand
-    assert sum(found) == macs_of(model, SHAPE)
+    result = macs_by_layer(model, SHAPE)
+    assert {i: n for i, n in enumerate(result) if n} == by_hand
+    assert sum(result) == macs_of(model, SHAPE)
     smaller = kept(model, 0, [0, 1])
     assert sum(macs_by_layer(smaller, SHAPE)) == 64 * 2 * 9 + 16 * 6 * 18 + 24 * 5 + 5 * 3
 
@@ -117,9 +117,9 @@ def test_each_layer_gives_one_candidate_within_the_budget(kind: Kind):
     times = [1.0] * len(model)
     resource = resource_of(kind, SHAPE, times, model)
     budget = 0.8 * resource(model)
-    found = candidates(model, budget, resource)
-    assert found
-    for at, smaller in found:
+    result = candidates(model, budget, resource)
+    assert result
+    for at, smaller in result:
         changed = [a for a, b in zip(widths_of(model), widths_of(smaller), strict=True) if a != b]
         assert len(changed) == 1
         assert resource(smaller) <= budget
@@ -148,9 +148,9 @@ def test_uniform_multipliers_shrink_every_layer_alike():
     model = net("batch")
     assert widths_of(uniform(model, 0.5)) == (2, 3, 2)
     resource = resource_of("macs", SHAPE, (), model)
-    found = uniform_within(model, 0.5 * resource(model), resource)
-    assert found is not None
-    assert resource(found) <= 0.5 * resource(model)
+    result = uniform_within(model, 0.5 * resource(model), resource)
+    assert result is not None
+    assert resource(result) <= 0.5 * resource(model)
     assert uniform_within(model, 1, resource) is None
 
 

@@ -11,52 +11,54 @@ from panas.runtime.errors import BadInput
 
 def flat(config: dict) -> dict[str, object]:
     """A configuration as written, with dotted keys."""
-    found: dict[str, object] = {}
+    record: dict[str, object] = {}
     for name, value in config.items():
         below = value if isinstance(value, dict) else None
-        found |= {f"{name}.{k}": v for k, v in below.items()} if below else {name: value}
-    return found
+        record |= {f"{name}.{k}": v for k, v in below.items()} if below else {name: value}
+    return record
 
 
 @pytest.mark.parametrize("method", ["joined", "dprbft", "local", "fedavg"])
 def test_every_setting_of_a_method_is_listed_with_its_value_and_explained(method: str):
     given = {"federation": {"method": method}}
-    found = list_settings(given)
+    settings = list_settings(given)
     written = flat(without_unread(build_config(given).model_dump(mode="json")))
-    assert {s.key: s.value for s in found} == {k: v for k, v in written.items() if k not in OF_HUB}
-    assert method != "joined" or len(found) <= 60
-    assert [s.key for s in found if not s.kind or not s.about] == []
-    assert {s.key for s in found if s.is_set} == {"federation.method"}
+    assert {s.key: s.value for s in settings} == {
+        k: v for k, v in written.items() if k not in OF_HUB
+    }
+    assert method != "joined" or len(settings) <= 60
+    assert [s.key for s in settings if not s.kind or not s.about] == []
+    assert {s.key for s in settings if s.is_set} == {"federation.method"}
 
 
 def test_what_is_set_is_told_from_what_a_preset_and_the_defaults_say():
     given = {"preset": "demo", "search": {"population": 7, "generations": 1}}
-    found = {s.key: s for s in list_settings(given)}
-    assert {k for k, s in found.items() if s.is_set} == {
+    results = {s.key: s for s in list_settings(given)}
+    assert {k for k, s in results.items() if s.is_set} == {
         "preset",
         "search.population",
         "search.generations",  # set, to what it would have been
     }
-    assert (found["search.population"].value, found["search.population"].default) == (7, 4)
-    assert found["search.max_blocks"].value == 4  # the preset's
-    assert "federation.rounds" not in found  # nothing that the method reads
+    assert (results["search.population"].value, results["search.population"].default) == (7, 4)
+    assert results["search.max_blocks"].value == 4  # the preset's
+    assert "federation.rounds" not in results  # nothing that the method reads
 
 
 def test_units_ranges_and_choices_come_from_where_the_fields_are_declared():
-    found = {s.key: s for s in list_settings({})}
-    assert "at least 2" in found["search.population"].about  # a docstring of EvolutionConfig
-    assert found["privacy.delta"].about.startswith("above 0, below 1")
-    assert found["federation.partition"].kind == "one of iid, dirichlet, classes"
-    assert found["search.widths"].kind == "list of whole numbers"
-    assert "at least 1" in found["search.widths"].about
-    assert found["data.limit"].kind == "whole number or none"
+    results = {s.key: s for s in list_settings({})}
+    assert "at least 2" in results["search.population"].about  # a docstring of EvolutionConfig
+    assert results["privacy.delta"].about.startswith("above 0, below 1")
+    assert results["federation.partition"].kind == "one of iid, dirichlet, classes"
+    assert results["search.widths"].kind == "list of whole numbers"
+    assert "at least 1" in results["search.widths"].about
+    assert results["data.limit"].kind == "whole number or none"
 
 
 def test_infinity_is_a_word_in_json():
     given = {"privacy": {"epsilon": float("inf"), "allow_unprotected": True}}
-    found = {s.key: s for s in list_settings(given)}
-    assert found["privacy.epsilon"].value == float("inf")
-    text = json.dumps([s.to_json() for s in found.values()], allow_nan=False)
+    results = {s.key: s for s in list_settings(given)}
+    assert results["privacy.epsilon"].value == float("inf")
+    text = json.dumps([s.to_json() for s in results.values()], allow_nan=False)
     assert '"infinity"' in text
 
 

@@ -93,8 +93,8 @@ def test_who_does_not_answer_in_time_or_at_all_is_absent(tmp_path: Path):
             seconds=0.5,
             refused=lambda site, verb, why: refused.append((site, str(why))),
         )
-        found = dict(engine.call(Verb.SEARCH, dict.fromkeys(range(4), b"")))
-    assert found == dict.fromkeys(range(4), Reply(Code.ABSENT))
+        results = dict(engine.call(Verb.SEARCH, dict.fromkeys(range(4), b"")))
+    assert results == dict.fromkeys(range(4), Reply(Code.ABSENT))
     assert {site for site, _ in refused} == {"junk", "vast"}
 
 

@@ -125,7 +125,7 @@ def test_mutated_frames_are_read_as_they_are_or_refused(
     frame = (REQUEST if request else ANSWER).to_bytes()
     mutated = frame[:at] + put + frame[at + cut :]
     try:
-        found = (Request if request else Answer).from_bytes(mutated)
+        result = (Request if request else Answer).from_bytes(mutated)
     except BadInput:
         return
-    assert found.to_bytes() == mutated
+    assert result.to_bytes() == mutated

@@ -102,21 +102,21 @@ def test_workers_find_the_same_as_one_process(
 ):
     # Noise is never reproducible, so what is compared must not hang on the noised histogram.
     config = tiny(privacy__histogram_share=0.999, privacy__epsilon=500, tuning__trials=0)
-    found = {}
+    results = {}
     for workers in (1, 2):
         run = tmp_path / str(workers)
         prepare(run, config, resume=False)
         with InProcess(places_of(run), workers) as engine:
             search_stage(OpenRun(run, config, engine))
             tune_stage(OpenRun(run, config, engine))
-        found[workers] = [
+        results[workers] = [
             (
                 read_json(search_file(home(run, i)))["genome"],
                 read_json(tune_file(home(run, i)))["setting"],
             )
             for i in range(2)
         ]
-    assert found[1] == found[2]
+    assert results[1] == results[2]
 
 
 # Each worker runs the lines above the last two, too.

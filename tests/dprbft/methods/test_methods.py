@@ -171,11 +171,11 @@ def test_private_rounds_draw_their_noise_from_the_system(
 def test_two_rounds_from_one_state_differ_by_their_noise(
     tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
-    found = []
+    results = []
     for run in ("a", "b"):
         site = make_site(tiny(), tmp_path / run)
-        found.append(round_method("dprbft").site_round(site, *fresh(site), 1))
-    (a, first), (b, second) = found
+        results.append(round_method("dprbft").site_round(site, *fresh(site), 1))
+    (a, first), (b, second) = results
     assert not torch.equal(a.bottom["adapt.weight"], b.bottom["adapt.weight"])
     assert not torch.equal(first.arrays["B"], second.arrays["B"])
 

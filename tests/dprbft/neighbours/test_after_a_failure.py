@@ -45,13 +45,13 @@ def probes(of: Recorded) -> Mapping[str, Request]:
 def answers(of: Recorded, site: Path) -> dict[str, tuple[str, int]]:
     """Code and size of what a node answers to an honest hub, and then to each probe."""
     told: list[Served] = []
-    node, found = Node({SITE: site}, tell=told.append), {}
+    node, result = Node({SITE: site}, tell=told.append), {}
     asked = {f"{i}": r for i, r in enumerate(of.asked)} | dict(probes(of))
     for name, request in asked.items():
         frame = node.answer(replace(request, nonce=new_nonce()).to_bytes())
         seen = seen_of(request.verb, frame, told)
-        found[name] = (seen.code, seen.size)
-    return found
+        result[name] = (seen.code, seen.size)
+    return result
 
 
 def breaks_down(site: Site, content: bytes) -> bytes:

@@ -37,11 +37,11 @@ def check(name: str, folder: Path, most: int, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("PANAS_STATE", str(folder / f"state of {what}"))
         (folder / what).mkdir()
         seen = asked(folder / what, of, data)
-        said = differences(of.seen, seen, of.trial)
+        texts = differences(of.seen, seen, of.trial)
         failed = [path.read_text() for path in (folder / what).rglob("failed.json")]
-        if said or failed:
-            wrong[what] = [*said, *failed]
-    assert not wrong, "\n".join(f"{what}: {'; '.join(said)}" for what, said in wrong.items())
+        if texts or failed:
+            wrong[what] = [*texts, *failed]
+    assert not wrong, "\n".join(f"{what}: {'; '.join(texts)}" for what, texts in wrong.items())
 
 
 @pytest.mark.slow

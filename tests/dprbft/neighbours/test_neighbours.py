@@ -60,9 +60,9 @@ def check(of: Recorded, folder: Path, asked: Asked, most: int, state: pytest.Mon
         seen = asked(folder / str(i), of, data)
         if not i:
             of = of.noised_as(seen)
-        if said := differences(of.seen, seen, of.trial):
-            wrong[name] = said
-    assert not wrong, "\n".join(f"{name}: {'; '.join(said)}" for name, said in wrong.items())
+        if texts := differences(of.seen, seen, of.trial):
+            wrong[name] = texts
+    assert not wrong, "\n".join(f"{name}: {'; '.join(texts)}" for name, texts in wrong.items())
 
 
 def way(of: Recorded) -> Asked:

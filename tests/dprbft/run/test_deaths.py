@@ -104,12 +104,12 @@ def resumed(run: Path, config: RunConfig) -> RecordedWire:
 
 def released(wire: RecordedWire) -> Counter[tuple[int, int, bytes]]:
     """How often what crossed, by (site, round, bytes)."""
-    found = Counter[tuple[int, int, bytes]]()
+    results = Counter[tuple[int, int, bytes]]()
     for verb, site, reply in wire.up:
         if verb is Verb.ROUND and reply.release:
             message = Release.from_bytes(reply.release, width=16, classes=10)
-            found[site, message.round, reply.release] += 1
-    return found
+            results[site, message.round, reply.release] += 1
+    return results
 
 
 @pytest.mark.slow

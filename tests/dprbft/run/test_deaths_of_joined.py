@@ -120,8 +120,8 @@ def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig,
     # What died is paid for again only where the budget still holds it.
     assert all(0 <= more <= death.lost or more == -1 for more in lost)
     assert min(lost) >= -(death.lost > 0)
-    found: Any = summarise(run, config)
-    assert found["finished"]
+    result: Any = summarise(run, config)
+    assert result["finished"]
     for place in places_of(run):
         assert read_predictor(predictor_file(place.home)).candidates.network is not None
         assert load_network(model_file(place.home)).classes == 10

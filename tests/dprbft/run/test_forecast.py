@@ -58,8 +58,8 @@ def passes(**changes: object) -> dict[str, float]:
 
 
 def test_passes_are_counted_by_hand():
-    found = passes(search__rungs=[])
-    assert found == {
+    result = passes(search__rungs=[])
+    assert result == {
         "search": (4 + 2 * 2) * 10 * 100,
         "tune": 3 * 2 * 4 * 100 + 5 * 100,
         "train": 2 * 4 * 50 + 5 * 100,
@@ -94,8 +94,8 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     config = config.model_copy(
         update={"search": config.search.model_copy(update={"evolution": every})}
     )
-    found = planned_passes(config, facts, public, own=50)
-    assert found["search"] == 4 * (400 * taught or NOISE_PASSES)
+    result = planned_passes(config, facts, public, own=50)
+    assert result["search"] == 4 * (400 * taught or NOISE_PASSES)
 
 
 def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
@@ -127,8 +127,8 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     one = planned_passes(config, run.view.facts, len(run.view.public), 0)["search"]
 
     def seconds(*clients: int, workers: int = 1) -> float:
-        found = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
-        return found.total
+        result = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
+        return result.total
 
     assert seconds(1) == START + one
     assert looked == [1]
@@ -150,6 +150,6 @@ def test_a_search_for_all_sites_is_counted_once(
     inputs = len(run.view.public)
     one = planned_passes(config, run.view.facts, inputs, 0)["search"]
     for workers in (1, 2):  # who share it out
-        found = forecast(run, ["search"], workers=workers, device="cpu")
-        assert found.total == START + one / workers
-        assert found.serve_all == {"search"}
+        result = forecast(run, ["search"], workers=workers, device="cpu")
+        assert result.total == START + one / workers
+        assert result.serve_all == {"search"}

@@ -281,9 +281,9 @@ def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Pa
     exchange_stage(again)  # another process cannot know what they have
     assert carrier.files_to("c") == [WHOLE, BRIEF, BRIEF, WHOLE]
     list(again.engine.call(Verb.READY, {0: b""}))  # with it the last greetings are written down
-    told = summarise(run, again.config)["communication"]
-    assert told["carried_down_bytes"] == carrier.bytes["down"]
-    assert told["carried_up_bytes"] == carrier.bytes["up"]
+    record = summarise(run, again.config)["communication"]
+    assert record["carried_down_bytes"] == carrier.bytes["down"]
+    assert record["carried_up_bytes"] == carrier.bytes["up"]
 
 
 def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path: Path):

@@ -206,13 +206,13 @@ def test_every_stage_makes_the_reports_that_it_announces(tiny: Tiny, tmp_path: P
 @pytest.mark.slow
 def test_a_search_leaves_all_that_its_contract_names(tiny: Tiny, carry: Carry, tmp_path: Path):
     carry(tmp_path / "r", tiny(search__population=2, search__generations=1), stages="s")
-    found = read_json(search_file(home(tmp_path / "r", 0)))
-    genome = Genome.parse(found["genome"])
-    assert Genome.from_json(found["blocks"]) == genome
-    assert 0 <= found["fitness"] <= 1
-    assert {"parameters", "macs", "bytes"} <= found["cost"].keys()
-    assert len(found["histogram"]) == 10
-    assert len(found["logbook"]) == 2
+    record = read_json(search_file(home(tmp_path / "r", 0)))
+    genome = Genome.parse(record["genome"])
+    assert Genome.from_json(record["blocks"]) == genome
+    assert 0 <= record["fitness"] <= 1
+    assert {"parameters", "macs", "bytes"} <= record["cost"].keys()
+    assert len(record["histogram"]) == 10
+    assert len(record["logbook"]) == 2
     (event,) = accounts(tmp_path / "r")[0].events()
     assert event.noise_multiplier > 0
 
@@ -274,10 +274,10 @@ def test_the_histogram_draws_its_noise_from_the_system(
     tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
     opened = [make_site(tiny(), tmp_path / name) for name in "ab"]
-    found = [architecture.search(site).histogram for site in opened]
-    assert found[0] != found[1]
+    results = [architecture.search(site).histogram for site in opened]
+    assert results[0] != results[1]
     exact = opened[0].data.train.histogram().numpy()
-    assert np.abs(np.array(found[0]) - exact).max() < 60
+    assert np.abs(np.array(results[0]) - exact).max() < 60
 
 
 @pytest.mark.slow

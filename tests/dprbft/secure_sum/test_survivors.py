@@ -43,7 +43,7 @@ def opened(parties, keys, first, answers: dict[int, UnmaskAnswer]) -> np.ndarray
     held = {i: parties[i]._held for i in HELPERS}
     of_self = {i: a.of_self[0] for i, a in answers.items() if 0 in a.of_self and i != 0}
     seed = combine(of_self | {i: held[i][0][:16] for i in HELPERS}, session)
-    found = first - self_mask(seed, session, 0, size)
+    result = first - self_mask(seed, session, 0, size)
     public = read_keys(session, keys)[0].pair
     for peer in (1, 2, *HELPERS):
         if peer in HELPERS:
@@ -52,8 +52,8 @@ def opened(parties, keys, first, answers: dict[int, UnmaskAnswer]) -> np.ndarray
             shares = {i: a.of_pair[peer] for i, a in answers.items() if peer in a.of_pair}
             seed = combine(shares | {i: held[i][peer][16:] for i in HELPERS}, session)
         key = key_pair(seed, session, PAIR_KEY, peer)
-        found = found + pair_mask(key, session, peer, (0, public), size)
-    return found[:-1]
+        result = result + pair_mask(key, session, peer, (0, public), size)
+    return result[:-1]
 
 
 def test_without_signatures_lists_that_differ_open_a_vector():

@@ -178,10 +178,10 @@ def mutated(examples: int, folder: Path) -> None:
 def is_another(content: bytes) -> bool:
     """Whether a site could have sent these bytes as its release of this round."""
     try:
-        found = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
+        release = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
     except BadInput:
         return content == b""
-    return (found.site, found.round, found.kind) == (1, 1, "moments")
+    return (release.site, release.round, release.kind) == (1, 1, "moments")
 
 
 @pytest.mark.slow

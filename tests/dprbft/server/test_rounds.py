@@ -193,10 +193,10 @@ def test_the_server_keeps_every_round_and_no_accuracy(
     answers = [f"round-{r:03d}/broadcast.safetensors" for r in range(3)]
     received = [f"round-{r:03d}/{name}" for r in (1, 2) for name in (*sites, "absent.json")]
     assert kept == {"latest.json", "rounds.jsonl", *answers, *received}
-    told = rounds_file(server).read_text()
+    text = rounds_file(server).read_text()
     scores = [score for place in places_of(run) for score in read_scores(place.home)]
     assert len(scores) == 2 * 3
-    assert not any(name in told for name in ("accuracy", *scores[0].to_json().keys() - {"round"}))
+    assert not any(name in text for name in ("accuracy", *scores[0].to_json().keys() - {"round"}))
 
 
 @pytest.mark.slow

@@ -65,8 +65,8 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     (record,) = read_rounds(server_folder(run))
     assert record.absent == (() if late else (2,))
     assert set(record.masked) == set(survivors(run))
-    asked = {site for v, site, _ in engine.asked if v is Verb.FINISH}
-    assert asked == {0, 1, 2, 3}  # who was missing gets the head afterwards
+    sites = {site for v, site, _ in engine.asked if v is Verb.FINISH}
+    assert sites == {0, 1, 2, 3}  # who was missing gets the head afterwards
 
 
 @pytest.mark.slow
@@ -106,8 +106,8 @@ def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
     needed: list[float], wanted: set[int]
 ):
     t = CONFIG.federation.secure_missing_of(len(needed))
-    found = worth_summing(dict(enumerate(needed)), 4, t)
-    assert found == tuple(sorted(wanted))
+    result = worth_summing(dict(enumerate(needed)), 4, t)
+    assert result == tuple(sorted(wanted))
     if wanted and max(needed):  # against all sets that may be summed
 
         def noise(sites: tuple[int, ...]) -> float:
@@ -117,7 +117,7 @@ def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
         all_sites = range(len(needed))
         fewest = max(4, 3 * t + 1, len(needed) - t)
         sets = (s for n in range(fewest, len(needed) + 1) for s in combinations(all_sites, n))
-        assert noise(found) == pytest.approx(min(map(noise, sets)))
+        assert noise(result) == pytest.approx(min(map(noise, sets)))
 
 
 @pytest.mark.slow
@@ -252,9 +252,9 @@ def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
     with pytest.raises(BadInput):
         joined_by(engine, run, CONFIG)
     path = arrived_file(server_folder(run), 1, 2)
-    found = MaskedRelease.from_bytes(path.read_bytes(), SIZE)
-    found.numbers[5] += np.uint64(1)
-    path.write_bytes(found.to_bytes())
+    release = MaskedRelease.from_bytes(path.read_bytes(), SIZE)
+    release.numbers[5] += np.uint64(1)
+    path.write_bytes(release.to_bytes())
     engine.gone = {}
     with pytest.raises(BadInput, match="a masked vector was changed"):
         joined_by(engine, run, CONFIG)

@@ -82,8 +82,8 @@ def server(
     half: Any = None,
     **federation: Any,
 ) -> UpdateServer:
-    told = {"method": "fedavg", "clients": 2, "rounds": ROUNDS} | federation
-    config: RunConfig = build_config({"federation": told})
+    settings = {"method": "fedavg", "clients": 2, "rounds": ROUNDS} | federation
+    config: RunConfig = build_config({"federation": settings})
     return UpdateServer(
         folder=folder,
         config=config,
@@ -178,10 +178,10 @@ def dying(original: Callable[..., Any], call: int, *, after: bool) -> Callable[.
         count[0] += 1
         if count[0] == call and not after:
             raise Stop
-        found = original(*args, **named)
+        path = original(*args, **named)
         if count[0] == call:
             raise Stop
-        return found
+        return path
 
     return die
 

@@ -57,10 +57,10 @@ def test_no_sample_is_in_two_places(
         privacy__allow_unprotected=True,
     )
     federation = load_federation(config)
-    found = everything(federation)
-    assert len(found) == len(set(found))
+    result = everything(federation)
+    assert len(result) == len(set(result))
     if partition != "classes":  # there, a class that nobody owns is left out
-        assert sorted(found) == list(range(N))
+        assert sorted(result) == list(range(N))
     for c in federation.clients:
         assert bool(len(c.search)) == (search == "unaccounted")
         assert min(len(c.train), len(c.validation), len(c.test)) > 0

@@ -65,10 +65,10 @@ def splits(samples: Samples) -> Splits:
 
 def part_of(samples: Samples) -> np.ndarray:
     """The split of each sample, without the rule that an empty one takes a sample."""
-    parts, found = splits(samples), np.full(len(samples), -1)
+    parts, result = splits(samples), np.full(len(samples), -1)
     for i, at in enumerate((parts.search, parts.train, parts.validation, parts.test)):
-        found[at] = i
-    return found
+        result[at] = i
+    return result
 
 
 def assert_rows_stay(folder: Path, facts: Facts, before: Samples, hashes: np.ndarray, at: int):

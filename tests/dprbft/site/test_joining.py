@@ -67,8 +67,8 @@ def config_of(
 
 def changed(site: Path, **settings: object) -> None:
     """Another `site.toml`, as its owner writes it by hand."""
-    known = tomllib.loads(settings_file(site).read_text())
-    settings_file(site).write_text(tomli_w.dumps(known | settings))
+    record = tomllib.loads(settings_file(site).read_text())
+    settings_file(site).write_text(tomli_w.dumps(record | settings))
 
 
 def joined(run: Path, config: RunConfig) -> None:

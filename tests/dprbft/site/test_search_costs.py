@@ -174,9 +174,9 @@ def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
     tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):
     config = tiny(search__algorithm="random", search__population=2, search__generations=1)
-    found = searched(make_site(config, tmp_path / "r"), "s")
-    assert found["evaluations"] == 2 + 5  # children of a generation
-    assert {e["generation"] for e in found["history"]} == {0}
+    record = searched(make_site(config, tmp_path / "r"), "s")
+    assert record["evaluations"] == 2 + 5  # children of a generation
+    assert {e["generation"] for e in record["history"]} == {0}
 
 
 @pytest.mark.parametrize("mode", mode_names())

@@ -37,10 +37,10 @@ def change(verbs: ModuleType) -> None:
         work: Callable[[], bytes] = work_of(place, machine, verb, content)
 
         def worked() -> bytes:
-            found = work()
+            result = work()
             if how == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
-            return found
+            return result
 
         return worked
 

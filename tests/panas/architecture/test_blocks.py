@@ -39,9 +39,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def test_the_example_of_the_protocol_runs_and_text_and_json_name_the_same_genome() -> None:
-    found = doctest.testmod(panas.architecture.blocks)
-    assert found.attempted >= 5
-    assert found.failed == 0
+    result = doctest.testmod(panas.architecture.blocks)
+    assert result.attempted >= 5
+    assert result.failed == 0
     assert str(GENOME) == TEXT
     assert Genome.from_json(json.loads(json.dumps(GENOME.to_json())), OWN) == GENOME
     assert pickle.loads(pickle.dumps(GENOME)) == GENOME
@@ -192,10 +192,10 @@ def test_whatever_is_drawn_anew_is_drawn_from_the_generator_or_refused() -> None
 
 def test_costs_are_those_of_the_module_and_counting_builds_nothing_large() -> None:
     shape = (3, 20, 16)
-    found = cost(GENOME, NetworkSpec(shape=shape, width=5, classes=2))
+    result = cost(GENOME, NetworkSpec(shape=shape, width=5, classes=2))
     model = nn.Sequential(build_bottom(GENOME, shape=shape, width=5), Head(5, 2))
-    assert found.parameters == sum(p.numel() for p in model.parameters())
-    assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
+    assert result.parameters == sum(p.numel() for p in model.parameters())
+    assert result.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
     # By hand: two linear layers of 8 x 4; a 2 x 2 convolution that lands on 18 x 14.
     assert block_cost(Squeeze(2), (8, 20, 16), "group").macs == 64
     assert block_cost(Dilated(6), (8, 20, 16), "group").macs == 18 * 14 * 6 * 8 * 4

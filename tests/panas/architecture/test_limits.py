@@ -56,12 +56,12 @@ def fake(space: SearchSpace, **sizes: int) -> LatencyTable:
 
 def every_genome(space: SearchSpace) -> list[Genome]:
     menus = [(*space.convs, *map(PoolBlock, space.pools), *space.blocks)] * space.max_blocks
-    found = []
+    results = []
     for n in range(space.min_blocks, space.max_blocks + 1):
         for blocks in product(*menus[:n]):
             if not all(isinstance(block, PoolBlock) for block in blocks):
-                found.append(Genome(blocks))
-    return [genome for genome in found if replace(space, limits=None).allows(genome)]
+                results.append(Genome(blocks))
+    return [genome for genome in results if replace(space, limits=None).allows(genome)]
 
 
 TIMES = fake(TINY)
@@ -69,9 +69,9 @@ EVERY = every_genome(TINY)
 
 
 def costs(genome: Genome) -> dict[str, float]:
-    found = cost(genome, replace(SPEC, shape=TINY.shape))
+    result = cost(genome, replace(SPEC, shape=TINY.shape))
     times = {"latency_ms": TIMES.latency_ms(genome, TINY.shape)}
-    return {name: getattr(found, name) for name in NAMES[:3]} | times
+    return {name: getattr(result, name) for name in NAMES[:3]} | times
 
 
 COSTS = {genome: costs(genome) for genome in EVERY}
@@ -241,9 +241,9 @@ def test_a_time_is_the_median_of_the_repeats_in_the_order_of_the_blocks() -> Non
         now += 0 if started else next(took)
         return now
 
-    found = measure(space, SPEC, repeats=3, clock=clock)
-    assert dict(found.blocks) == {("c2k1", (1, 4, 4)): 7}
-    assert dict(found.ends) == {1: 20, 2: 2}
+    table = measure(space, SPEC, repeats=3, clock=clock)
+    assert dict(table.blocks) == {("c2k1", (1, 4, 4)): 7}
+    assert dict(table.ends) == {1: 20, 2: 2}
 
 
 def test_measuring_leaves_threads_and_random_state_alone() -> None:

@@ -162,10 +162,10 @@ def test_closed_forms_match_the_module(
     genome = random_genome(space, np.random.default_rng(seed))
     bottom = build_bottom(genome, shape=shape, width=width, norm=norm)
     model = nn.Sequential(bottom, Head(width, classes))
-    found = cost(genome, NetworkSpec(shape=shape, width=width, classes=classes, norm=norm))
-    assert found.parameters == sum(p.numel() for p in model.parameters())
-    assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
-    assert found.macs == counted_macs(model, shape)
+    result = cost(genome, NetworkSpec(shape=shape, width=width, classes=classes, norm=norm))
+    assert result.parameters == sum(p.numel() for p in model.parameters())
+    assert result.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
+    assert result.macs == counted_macs(model, shape)
 
 
 @settings(max_examples=25, deadline=None)
@@ -199,10 +199,10 @@ def test_the_table_adds_up_and_has_the_shapes_of_the_network(
 
 def test_by_hand() -> None:
     # 16 x 16 maps of 2 channels: 2*9 + 2*4 + 2*4 weights; then 8 x 8 maps of 4: 4*25 + 4*4.
-    found = cost(Genome.parse("c4k3-max-c4k5"), NetworkSpec(shape=(2, 16, 16), width=3, classes=2))
-    assert found.macs == 256 * 34 + 64 * 116 + 4 * 3 + 3 * 2
-    assert found.parameters == 34 + 8 + 116 + 8 + 15 + 8
-    assert found.bytes == 4 * found.parameters
+    result = cost(Genome.parse("c4k3-max-c4k5"), NetworkSpec(shape=(2, 16, 16), width=3, classes=2))
+    assert result.macs == 256 * 34 + 64 * 116 + 4 * 3 + 3 * 2
+    assert result.parameters == 34 + 8 + 116 + 8 + 15 + 8
+    assert result.bytes == 4 * result.parameters
 
 
 def test_bad_sizes_are_refused() -> None:

@@ -42,8 +42,8 @@ def test_facts_survive_json_and_groups_go_with_their_samples() -> None:
         assert Facts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
     groups = np.array([5, 5, 9, 9])
     raw = pictures(groups=groups)
-    found = fit(raw.take(np.array([3, 0])), infer(raw))
-    assert found.groups.tolist() == [9, 5]
+    samples = fit(raw.take(np.array([3, 0])), infer(raw))
+    assert samples.groups.tolist() == [9, 5]
 
 
 def test_the_scale_is_that_of_the_public_rows() -> None:

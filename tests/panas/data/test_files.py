@@ -69,10 +69,10 @@ def test_groups_of_an_npz_are_those_of_a_table_by_the_same_names(tmp_path) -> No
 
 def split_archive(folder: Path, patients: dict[str, list[int]]) -> Path:
     arrays = {}
-    for part, found in patients.items():
-        arrays[f"{part}_images"] = np.zeros((len(found), 4, 4), np.uint8)
-        arrays[f"{part}_labels"] = np.arange(len(found)) % 2
-        arrays[f"{part}_patient"] = np.array(found)
+    for part, result in patients.items():
+        arrays[f"{part}_images"] = np.zeros((len(result), 4, 4), np.uint8)
+        arrays[f"{part}_labels"] = np.arange(len(result)) % 2
+        arrays[f"{part}_patient"] = np.array(result)
     return save(folder, **arrays)
 
 

@@ -44,11 +44,11 @@ def test_every_label_is_a_declared_class_or_none(label: str, names: list[str]):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=20))
 def test_a_unit_is_in_one_part_whatever_other_units_are_in(rows: list[tuple[int, int]]):
     groups, part = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
-    found, moved = whole_units(groups, part)
-    assert moved == int((found != part).sum())
+    result, moved = whole_units(groups, part)
+    assert moved == int((result != part).sum())
     for unit in set(groups.tolist()):
         held = set(part[groups == unit].tolist())
-        assert set(found[groups == unit].tolist()) == (held if len(held) == 1 else {0})
+        assert set(result[groups == unit].tolist()) == (held if len(held) == 1 else {0})
 
 
 COLUMNS = (

@@ -27,8 +27,8 @@ def loaded(
     path: Path | str, facts: Facts = PICTURES, public: Samples | None = None, **how: object
 ) -> Samples:
     settings = DataSettings(dataset="mine.npz", unlabelled_data=str(path), **how)
-    known = facts.no_samples() if public is None else public
-    return load_unlabelled(settings, facts, known, np.random.default_rng(0))
+    samples = facts.no_samples() if public is None else public
+    return load_unlabelled(settings, facts, samples, np.random.default_rng(0))
 
 
 def images(n: int, size: int = 8, seed: int = 0) -> np.ndarray:
@@ -88,17 +88,17 @@ def pack_classes(folder: Path, x: np.ndarray) -> Path:
 )
 def test_images_are_read_whatever_their_labels(pack: Callable, tmp_path: Path):
     x = images(10)
-    found = loaded(pack(tmp_path, x))
-    assert (found.shape, found.classes, found.x.dtype) == ((1, 8, 8), 2, torch.uint8)
-    assert {i.tobytes() for i in found.x.numpy()} == {i.tobytes() for i in x}
-    assert found.y.tolist() == [0] * 10
-    assert (found.groups, found.part) == (None, None)
+    samples = loaded(pack(tmp_path, x))
+    assert (samples.shape, samples.classes, samples.x.dtype) == ((1, 8, 8), 2, torch.uint8)
+    assert {i.tobytes() for i in samples.x.numpy()} == {i.tobytes() for i in x}
+    assert samples.y.tolist() == [0] * 10
+    assert (samples.groups, samples.part) == (None, None)
 
 
 def test_a_named_set_serves_and_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
     facts = Facts(class_names=("odd", "even"), shape=(1, 8, 8), dtype="uint8")
-    found = loaded("digits", facts, unlabelled_limit=50)
-    assert (len(found), found.classes, int(found.y.max())) == (50, 2, 0)
+    samples = loaded("digits", facts, unlabelled_limit=50)
+    assert (len(samples), samples.classes, int(samples.y.max())) == (50, 2, 0)
     with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
         assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
 
@@ -107,8 +107,8 @@ def test_the_limit_draws_some_and_none_is_a_public_one(tmp_path: Path):
     x = images(100)
     path, known = pack_plain(tmp_path, x), torch.from_numpy(x[:40, None])
     public = Samples(known, torch.ones(40, dtype=torch.int64), 2)
-    found = loaded(path, public=public, unlabelled_limit=30)
-    places = [next(i for i, a in enumerate(x) if (a == b).all()) for b in found.x[:, 0].numpy()]
+    samples = loaded(path, public=public, unlabelled_limit=30)
+    places = [next(i for i, a in enumerate(x) if (a == b).all()) for b in samples.x[:, 0].numpy()]
     assert len(places) == 30
     assert places == sorted(set(places))
     assert min(places) >= 40
@@ -133,11 +133,11 @@ def test_the_limit_draws_some_and_none_is_a_public_one(tmp_path: Path):
 def test_rows_are_read_whatever_their_labels(header: str, row: str, columns: Facts, tmp_path: Path):
     cells = [{"u": u, "t": t, "y": y} for u, t, y in ((1, "a", 0), (4.5, "b", 2), ("", "c", 1))]
     path = table(tmp_path / "u.csv", header, *(row.format(**c) for c in cells))
-    found = loaded(path, columns, label="Class", group="patient")
-    assert (found.shape, found.classes, found.y.tolist()) == (columns.shape, 2, [0, 0, 0])
+    samples = loaded(path, columns, label="Class", group="patient")
+    assert (samples.shape, samples.classes, samples.y.tolist()) == (columns.shape, 2, [0, 0, 0])
     plain = table(tmp_path / "v.csv", "u,t,y", *("{u},{t},{y}".format(**c) for c in cells))
-    assert torch.equal(found.x, loaded(plain, columns).x)
-    assert len(found.x.unique(dim=0)) == 3
+    assert torch.equal(samples.x, loaded(plain, columns).x)
+    assert len(samples.x.unique(dim=0)) == 3
 
 
 def test_what_does_not_fit_the_facts_is_refused_in_one_line(columns: Facts, tmp_path: Path):
@@ -207,10 +207,10 @@ def test_a_torch_data_set_and_a_pair_of_arrays_are_the_same() -> None:
 
 def test_bytes_stay_bytes_and_other_floats_stay_as_they_are() -> None:
     pictures = [Image.fromarray(np.full((4, 5), k, np.uint8)) for k in (0, 9, 255)]
-    found = as_samples(list(zip(pictures, [0, 1, 0], strict=True)))
-    assert found.x.dtype == torch.uint8
-    assert found.shape == (1, 4, 5)
-    assert found.x[:, 0, 0, 0].tolist() == [0, 9, 255]
+    samples = as_samples(list(zip(pictures, [0, 1, 0], strict=True)))
+    assert samples.x.dtype == torch.uint8
+    assert samples.shape == (1, 4, 5)
+    assert samples.x[:, 0, 0, 0].tolist() == [0, 9, 255]
     x = floats(-2.0, 2.0)
     assert torch.equal(as_samples((x, LABELS)).x, x)
 

@@ -71,40 +71,42 @@ def naive(found: AgreementFitness, logits: Tensor) -> float:
 
 
 def test_a_student_that_is_its_teacher_agrees_its_opposite_does_not_and_learning_shows() -> None:
-    found = fitness()
-    answers = found.held_out.targets.log()
-    assert found.agreement(answers) == 1
-    assert found.agreement(answers + 5) == 1
-    assert found.agreement(answers.roll(1, dims=1) - 2 * log_prior(HISTOGRAM)) < 0.2
-    assert replace(found, histogram=torch.ones(3)).agreement(-answers) == pytest.approx(0, abs=1e-9)
-    found = replace(fitness(), histogram=torch.ones(3))
-    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
+    result = fitness()
+    answers = result.held_out.targets.log()
+    assert result.agreement(answers) == 1
+    assert result.agreement(answers + 5) == 1
+    assert result.agreement(answers.roll(1, dims=1) - 2 * log_prior(HISTOGRAM)) < 0.2
+    assert replace(result, histogram=torch.ones(3)).agreement(-answers) == pytest.approx(
+        0, abs=1e-9
+    )
+    result = replace(fitness(), histogram=torch.ones(3))
+    assert replace(result, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
     none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
     assert np.isnan(replace(fitness(), held_out=none)(GENOME))
 
 
 @pytest.mark.parametrize("counts", [HISTOGRAM, torch.ones(3), torch.tensor([0.0, 1.0, 400.0])])
 def test_weights_are_those_of_a_naive_loop(counts: Tensor) -> None:
-    found = replace(fitness(), histogram=counts)
+    result = replace(fitness(), histogram=counts)
     for seed in range(3):
         logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(seed))
-        mixed = logits + found.held_out.targets.log()
-        assert found.agreement(mixed) == pytest.approx(naive(found, mixed), abs=1e-6)
+        mixed = logits + result.held_out.targets.log()
+        assert result.agreement(mixed) == pytest.approx(naive(result, mixed), abs=1e-6)
 
 
 def test_classes_count_by_what_the_teacher_answers_and_by_a_site_s_mix() -> None:
     whole = fitness()
     some = torch.nonzero(whole.held_out.targets.argmax(1) != 0).flatten()
     held_out = SoftSamples(whole.held_out.samples.take(some), whole.held_out.targets[some])
-    found = replace(whole, held_out=held_out)
-    assert float(found.weights.sum()) == pytest.approx(1)
-    assert found.agreement(held_out.targets.log()) == 1
+    result = replace(whole, held_out=held_out)
+    assert float(result.weights.sum()) == pytest.approx(1)
+    assert result.agreement(held_out.targets.log()) == 1
     # A site's mix decides what counts.
-    found = fitness()
-    logits = found.held_out.targets.log().clone()
+    result = fitness()
+    logits = result.held_out.targets.log().clone()
     logits[:, 0] = -9  # never class 0
     scores = [
-        replace(found, histogram=torch.tensor(h)).agreement(logits)
+        replace(result, histogram=torch.tensor(h)).agreement(logits)
         for h in ([90.0, 1.0, 1.0], [30.0, 30.0, 30.0], [1.0, 90.0, 90.0])
     ]
     assert scores[0] < scores[1] < scores[2]
@@ -112,14 +114,14 @@ def test_classes_count_by_what_the_teacher_answers_and_by_a_site_s_mix() -> None
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_shares_end_where_one_go_ends(cached: bool, tmp_path: Path) -> None:
-    found = fitness()
-    whole = found.advance(TrainingJob(GENOME))
-    assert isinstance(found, ResumableFitness)
+    result = fitness()
+    whole = result.advance(TrainingJob(GENOME))
+    assert isinstance(result, ResumableFitness)
     assert (whole.passes, whole.state) == (100, None)
     cache = tmp_path if cached else None
     state, passes = None, 0
     for share in (0.2, 0.6, 1.0):
-        outcome = replace(found, cache=cache).advance(TrainingJob(GENOME, share, state))
+        outcome = replace(result, cache=cache).advance(TrainingJob(GENOME, share, state))
         state, passes = outcome.state, passes + outcome.passes
     assert outcome == Outcome(whole.fitness, 40)
     assert passes == 100
@@ -158,12 +160,12 @@ def changed() -> dict[str, AgreementFitness]:
 
 
 def test_a_job_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
-    found, job = fitness(cache=tmp_path), TrainingJob(GENOME)
-    first = found.attempt(job)
+    result, job = fitness(cache=tmp_path), TrainingJob(GENOME)
+    first = result.attempt(job)
     (kept,) = tmp_path.glob("*.safetensors")
     with exclusive(kept):
-        assert found.attempt(job) is None
-    assert first == found.attempt(job) == found.advance(job)
+        assert result.attempt(job) is None
+    assert first == result.attempt(job) == result.advance(job)
     assert fitness().attempt(job) is not None  # nobody to share with
 
 
@@ -186,17 +188,17 @@ def test_genome_and_share_are_not_mistaken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors", None])
 def test_a_damaged_file_is_refused_in_one_line(content: bytes | None, tmp_path: Path) -> None:
-    found = fitness(0, tmp_path)
-    found(GENOME)
+    result = fitness(0, tmp_path)
+    result(GENOME)
     (path,) = tmp_path.glob("*.safetensors")
     bytes_there = bytearray(path.read_bytes())
     bytes_there[-1] ^= 1
     path.write_bytes(bytes(bytes_there) if content is None else content)
     with pytest.raises(BadInput, match="damaged or edited file; delete it") as e:
-        found(GENOME)
+        result(GENOME)
     assert "\n" not in str(e.value)
     path.unlink()
-    assert found(GENOME) == fitness()(GENOME)
+    assert result(GENOME) == fitness()(GENOME)
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -222,12 +224,12 @@ def searched(found: AgreementFitness, genomes: list[str], sizes: list[float]) ->
 def test_a_site_takes_what_agrees_best_in_its_own_frequencies(tmp_path: Path) -> None:
     alike = replace(fitness(0, tmp_path), histogram=torch.ones(3))
     genomes = ["c4k3-max-c6k3", "c4k3", "c2k5-c4k3", "max-c4k3"]
-    found = searched(alike, genomes, [4.0, 2.0, 3.0, 1.0])
+    result = searched(alike, genomes, [4.0, 2.0, 3.0, 1.0])
     files = set(tmp_path.iterdir())
     for histogram in (torch.tensor([50.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 70.0])):
         own = replace(alike, histogram=histogram, site=1)
         scores = {g: own(Genome.parse(g)) for g in genomes}
-        chosen = chosen_for(found, own)
+        chosen = chosen_for(result, own)
         assert scores[str(chosen.best)] == max(scores.values()) == chosen.fitness
         assert set(tmp_path.iterdir()) == files  # nothing was trained for it
         sizes = [size for _, _, size in chosen.front]

@@ -143,14 +143,14 @@ def test_who_is_dropped(
 
     fate = oracle(candidates, generations, rungs, keep, sized)
     stop = data.draw(st.integers(0, len(generations)))  # another process goes on from here
-    evaluator, found = fresh(), list[Evaluation]()
+    evaluator, result = fresh(), list[Evaluation]()
     for number, generation in enumerate(generations):
         if number == stop:
             evaluator = fresh()
-            for evaluation in found:
+            for evaluation in result:
                 evaluator.remember(evaluation)
-        found += evaluator.evaluate(number, [genome(i) for i in generation])
-    for i, evaluation in enumerate(found):
+        result += evaluator.evaluate(number, [genome(i) for i in generation])
+    for i, evaluation in enumerate(result):
         scores, dropped = fate[i]
         failed = not dropped and scores < rungs + 1
         assert evaluation == Evaluation(
@@ -166,9 +166,9 @@ def test_who_is_dropped(
         )
         assert evaluation.trained == (not failed and not dropped)
     assert len(set(table.done)) == len(table.done)  # nothing is done twice
-    if rungs and found:
+    if rungs and result:
         ends = [i for i, stage in table.done if stage == rungs]
-        if not found[0].failed:
+        if not result[0].failed:
             assert ends[0] == 0
             assert table.done[: rungs + 1] == [(0, stage) for stage in range(rungs + 1)]
 
@@ -199,14 +199,14 @@ def moody(g: Genome) -> float:
 
 
 def test_failures_are_recorded_and_survived() -> None:
-    found = evaluate(moody, [genome(i) for i in range(9)])
-    assert [e.failed for e in found] == [False, *[True] * 6, False, False]
-    assert [e.fitness for e in found] == [0.01, *[0.0] * 6, 0.08, 0.09]
-    assert [e.generation for e in found] == [3] * 9
-    errors = [e.error or "" for e in found[1:7]]
+    evaluations = evaluate(moody, [genome(i) for i in range(9)])
+    assert [e.failed for e in evaluations] == [False, *[True] * 6, False, False]
+    assert [e.fitness for e in evaluations] == [0.01, *[0.0] * 6, 0.08, 0.09]
+    assert [e.generation for e in evaluations] == [3] * 9
+    errors = [e.error or "" for e in evaluations[1:7]]
     expected = ["ZeroDivisionError: one", "not finite", "not finite", "Memory", "Value", "Timeout"]
     assert all(start in error for start, error in zip(expected, errors, strict=True))
-    assert all(not e.scores and not e.dropped and not e.trained for e in found[1:7])
+    assert all(not e.scores and not e.dropped and not e.trained for e in evaluations[1:7])
 
 
 @pytest.mark.parametrize("value", [-0.001, 1.001, -5.0, 99.0, 1e300])
@@ -258,9 +258,9 @@ def endless(g: Genome) -> float:
 
 def test_what_takes_too_long_is_a_failure_but_in_a_main_thread_alone() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    found = evaluate(endless, [genome(i) for i in range(4)], seconds=0.05)
-    assert [e.failed for e in found] == [True, False, True, False]
-    assert found[0].error == "TimeoutError: it took longer than 0.05 s"
+    evaluations = evaluate(endless, [genome(i) for i in range(4)], seconds=0.05)
+    assert [e.failed for e in evaluations] == [True, False, True, False]
+    assert evaluations[0].error == "TimeoutError: it took longer than 0.05 s"
     assert signal.getsignal(signal.SIGALRM) == before
     outcomes: list[Outcome] = []
     thread = threading.Thread(
@@ -276,20 +276,22 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
     dead = Genome((PoolBlock("avg"), ConvBlock(8, 3)))
     genomes = [genome(0), dead, genome(1), genome(2), dead]
     with Pool(2, one_that_dies) as pool:
-        found = Evaluator(partial(pool.survive, bounded), HalvingConfig()).evaluate(0, genomes)
-    assert [e.failed for e in found] == [False, True, False, False, True]
-    assert [e.fitness for e in found if not e.failed] == [plain(genome(i)) for i in range(3)]
-    assert "died" in (found[1].error or "")
+        evaluations = Evaluator(partial(pool.survive, bounded), HalvingConfig()).evaluate(
+            0, genomes
+        )
+    assert [e.failed for e in evaluations] == [False, True, False, False, True]
+    assert [e.fitness for e in evaluations if not e.failed] == [plain(genome(i)) for i in range(3)]
+    assert "died" in (evaluations[1].error or "")
     with Pool(2, endless) as pool:
         evaluator = Evaluator(partial(pool.survive, bounded), HalvingConfig(seconds=0.2))
-        found = evaluator.evaluate(0, genomes[2:4])
-    assert [e.failed for e in found] == [False, True]
+        evaluations = evaluator.evaluate(0, genomes[2:4])
+    assert [e.failed for e in evaluations] == [False, True]
 
 
 def test_results_are_in_the_order_of_the_genomes() -> None:
     numbers = [4, 1, 7, 1, 0]
-    found = evaluate(plain, [genome(i) for i in numbers])
-    assert [e.genome for e in found] == [genome(i) for i in numbers]
+    evaluations = evaluate(plain, [genome(i) for i in numbers])
+    assert [e.genome for e in evaluations] == [genome(i) for i in numbers]
     assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, []) == []
     done: list[str] = []
 

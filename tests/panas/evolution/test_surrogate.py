@@ -92,7 +92,7 @@ def test_the_evidence_picks_the_planted_scale() -> None:
         K = np.array([[kernel(a, b, scale, 0.0) for b in A] for a in A])
         y = np.linalg.cholesky(K + 0.01 * np.eye(40)) @ rng.normal(size=40)
         picked[scale].append(Predictor(X, y)._hyperparameters[0])
-    assert {scale: np.median(found) for scale, found in picked.items()} == {0.5: 0.5, 1.2: 1.2}
+    assert {scale: np.median(result) for scale, result in picked.items()} == {0.5: 0.5, 1.2: 1.2}
 
 
 def test_the_improvement_is_that_of_random_draws() -> None:
@@ -104,10 +104,10 @@ def test_the_improvement_is_that_of_random_draws() -> None:
     for best in (float(y.max()), float(y.mean())):
         gains = np.maximum(draws - best, 0)
         error = gains.std(0) / math.sqrt(len(gains))
-        found = improvement(mean, deviation, best)
-        assert np.all(np.abs(found - gains.mean(0)) < 5 * error + 1e-9)
+        result = improvement(mean, deviation, best)
+        assert np.all(np.abs(result - gains.mean(0)) < 5 * error + 1e-9)
         assert np.any(np.abs(np.maximum(mean - best, 0) - gains.mean(0)) > 5 * error)  # planted
-        assert np.all(found >= 0)
+        assert np.all(result >= 0)
 
 
 SPACES = {
@@ -203,7 +203,7 @@ def test_what_never_varied_or_is_equal_is_no_obstacle_and_far_is_less_known() ->
 
 def rank_correlation(shuffle: Callable[[Matrix], Matrix]) -> float:
     """How well unseen genomes of an easy landscape are ranked, the median of several tries."""
-    found = []
+    results = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         genomes = [random_genome(SPACES["plain"], rng) for _ in range(70)]
@@ -211,8 +211,8 @@ def rank_correlation(shuffle: Callable[[Matrix], Matrix]) -> float:
         y = np.array([len(g.blocks) + 3 * str(g).count("k5") for g in genomes]) / 100
         y = y + 0.01 * rng.normal(size=len(y))
         mean, _ = Predictor(X[:30], shuffle(y[:30])).predict(X[30:])
-        found.append(spearmanr(mean, y[30:]).statistic)
-    return float(np.median(found))
+        results.append(spearmanr(mean, y[30:]).statistic)
+    return float(np.median(results))
 
 
 def test_it_ranks_what_it_has_not_seen() -> None:

@@ -128,7 +128,7 @@ def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
         "from test_feature_map import digest, drawn, fit_map, image_facts;"
         "f = image_facts(1, 8, 8); s = drawn(f, 40); print(digest(fit_map(f, s, 16), s.x))"
     )
-    found = set()
+    results = set()
     for threads in (1, 3):
         env = {
             **os.environ,
@@ -136,10 +136,10 @@ def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
             "PYTHONPATH": f"{ROOT}:{ROOT}/tests/helpers:{HERE}",
         }
         call = [sys.executable, "-c", code.format(threads=threads)]
-        found.add(subprocess.run(call, capture_output=True, check=True, env=env).stdout.strip())
+        results.add(subprocess.run(call, capture_output=True, check=True, env=env).stdout.strip())
     facts = image_facts(1, 8, 8)
     public = drawn(facts, 40)
-    assert found == {digest(fit_map(facts, public, 16), public.x).encode()}
+    assert results == {digest(fit_map(facts, public, 16), public.x).encode()}
 
 
 def test_neither_global_seeds_nor_private_samples_reach_it():

@@ -110,11 +110,11 @@ def test_sums_of_a_product_are_exact_whatever_the_matrix() -> None:
     matrix = torch.randn(300, 9, generator=generator) * 10.0 ** torch.arange(-4, 5)
     for bits in (10, 16, 22):
         whole = WholeMatrix.of(matrix, bits)
-        found = whole.after(x)
+        result = whole.after(x)
         order = torch.randperm(300, generator=generator)
         turned = WholeMatrix(whole.steps[order], whole.step, bits).after(x[:, order])
-        assert torch.equal(found, turned)  # another order of the sum
-        error = (found - x.double() @ matrix.double()).abs()
+        assert torch.equal(result, turned)  # another order of the sum
+        error = (result - x.double() @ matrix.double()).abs()
         most = 2.0 ** (1 - bits) * x.double().norm(dim=1)[:, None] * matrix.double().norm(dim=0) * 4
         assert (error <= most).all()
     assert torch.allclose(product(x, matrix), x.double() @ matrix.double(), rtol=1e-3, atol=1e-3)
@@ -160,13 +160,13 @@ def test_means_and_covariances_do_not_depend_on_the_order_and_a_map_not_on_last_
     assert torch.equal(first.covariance, second.covariance)
     assert torch.allclose(first.covariance, x.double().T.cov(correction=0), atol=1e-4)
     for seed in range(8):
-        found = covariance_of(seed)
-        plain = principal(found, 32, 0.6)
+        result = covariance_of(seed)
+        plain = principal(result, 32, 0.6)
         noise = torch.randn(
-            *found.covariance.shape, generator=torch.Generator().manual_seed(seed)
+            *result.covariance.shape, generator=torch.Generator().manual_seed(seed)
         ).double()
-        other = found.covariance * (1 + 1e-12 * (noise + noise.T))
-        moved = principal(dataclasses.replace(found, covariance=other), 32, 0.6)
+        other = result.covariance * (1 + 1e-12 * (noise + noise.T))
+        moved = principal(dataclasses.replace(result, covariance=other), 32, 0.6)
         assert torch.equal(plain.matrix, moved.matrix)
         assert torch.equal(plain.mean, moved.mean)
 

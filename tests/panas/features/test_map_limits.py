@@ -28,8 +28,8 @@ IMAGES, TABLE = image_facts(1, 8, 8), table_facts(NUMBERS[:5])
 @cache
 def of_map(facts: Facts) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The record and the arrays of a map."""
-    found = fit_map(facts, facts.no_samples(), 8)
-    return found.to_json(), found.arrays()
+    result = fit_map(facts, facts.no_samples(), 8)
+    return result.to_json(), result.arrays()
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_map_of_a_table_of_other_sizes_is_refused(name: str, array: Tensor) ->
 @pytest.mark.parametrize("facts", [IMAGES, TABLE], ids=["images", "table"])
 def test_what_a_map_needs_is_known_from_facts_alone(facts: Facts) -> None:
     x = torch.rand(120, *facts.shape) * 2 - 1
-    found = fit_map(facts, Samples(x, (x[:, 0, 0, 0] > 0).long(), 2), 16)
+    result = fit_map(facts, Samples(x, (x[:, 0, 0, 0] > 0).long(), 2), 16)
     cost = cost_of(facts, 16)
-    assert found.macs <= cost.macs
-    assert 4 * found.numbers <= cost.fixed_bytes
+    assert result.macs <= cost.macs
+    assert 4 * result.numbers <= cost.fixed_bytes
     assert cost.chunk >= 1
     assert cost.chunk_bytes <= max(CHUNK_BYTES, cost.row_bytes)
 

@@ -94,14 +94,14 @@ def largest_step(feature_map: FeatureMap, data: Samples) -> float:
     Rows do not depend on each other, to the bit (`test_map_bits`): of most, they are mapped once.
     """
     whole, everyone = summed(feature_map, data), torch.arange(len(data))
-    z, found = feature_map(data.inputs()), []
+    z, result = feature_map(data.inputs()), []
     for i in everyone:
         rest = everyone[everyone != i]
         less = sums(Rows(z[rest], data.y[rest]), CLASSES)
         if i % 12 == 0:
             assert torch.equal(less, summed(feature_map, data.take(rest)))
-        found.append(float((whole - less).norm()))
-    return max(found)
+        result.append(float((whole - less).norm()))
+    return max(result)
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -125,8 +125,8 @@ def test_no_sample_moves_the_moments_by_more_than_was_charged(
 ):
     facts, feature_map = case
     monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())  # the map's own norm is enough
-    found = largest_step(feature_map, extreme(facts))
-    assert 1.4 < found <= moments.SENSITIVITY + ROUNDING
+    result = largest_step(feature_map, extreme(facts))
+    assert 1.4 < result <= moments.SENSITIVITY + ROUNDING
 
 
 def test_nor_do_copies_or_the_first_sample(case: tuple[Facts, FeatureMap]):

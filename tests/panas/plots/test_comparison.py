@@ -124,12 +124,12 @@ def test_sites_stand_below_their_mean_and_what_is_unknown_is_left_out(figures: l
     ladder(ROWS)
     (axes,) = figures[0].axes
     assert [t.get_text() for t in axes.get_yticklabels()] == ["mean", "north", "south"]
-    found = marks(axes)
-    assert found.keys() == {
+    result = marks(axes)
+    assert result.keys() == {
         x.label for x in LOOKS if x.step in ("majority", "public", "alone", "joined")
     }
-    assert found["joined"] == [(pytest.approx(0.8), 0), (0.8, 1), (0.8, 2)]
-    assert found["alone"] == [(pytest.approx(0.8), 0), (0.7, 1), (0.9, 2)]
+    assert result["joined"] == [(pytest.approx(0.8), 0), (0.8, 1), (0.8, 2)]
+    assert result["alone"] == [(pytest.approx(0.8), 0), (0.7, 1), (0.9, 2)]
 
 
 def test_what_joining_cost_is_red_and_means_over_different_sites_are_not_compared(

@@ -52,16 +52,16 @@ def trial(
 
 def saved(draw: Callable[..., bytes], *args: Any, **more: Any) -> Figure:
     """The figure that is saved, as it was drawn."""
-    found, save = list[Figure](), FigureCanvasAgg.print_png
+    result, save = list[Figure](), FigureCanvasAgg.print_png
 
     def keep(canvas: FigureCanvasAgg, *args: Any, **options: Any) -> None:
         save(canvas, *args, **options)
-        found.append(canvas.figure)
+        result.append(canvas.figure)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FigureCanvasAgg, "print_png", keep)
         assert Image.open(io.BytesIO(draw(*args, **more))).format == "PNG"
-    return found[0]
+    return result[0]
 
 
 @cache

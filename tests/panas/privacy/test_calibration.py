@@ -207,9 +207,9 @@ def test_without_rounds_a_plan_costs_its_releases() -> None:
 @settings(max_examples=50, deadline=None, phases=UNSHRUNK)
 @given(threshold=st.floats(LEAST_NOISE, MAX_NOISE))
 def test_least_noise_finds_the_threshold_from_above(threshold: float) -> None:
-    found = least_noise(lambda s: s >= threshold)
-    assert found is not None
-    assert threshold * (1 - 1e-12) <= found <= threshold * 1.0021
+    result = least_noise(lambda s: s >= threshold)
+    assert result is not None
+    assert threshold * (1 - 1e-12) <= result <= threshold * 1.0021
 
 
 def test_least_noise_at_its_ends() -> None:

@@ -132,10 +132,10 @@ def test_bounds_are_around_the_chance_and_close(gamma: Fraction, bits: int):
 
 @given(st.integers(1, 1000))
 def test_numbers_below_a_limit_are_below_it(limit: int):
-    found = module._below(limit, 50, os.urandom)
-    assert len(found) == 50
-    assert found.min() >= 0
-    assert found.max() < limit
+    result = module._below(limit, 50, os.urandom)
+    assert len(result) == 50
+    assert result.min() >= 0
+    assert result.max() < limit
 
 
 def test_sizes_and_a_source_that_repeats():

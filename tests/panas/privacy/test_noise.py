@@ -217,16 +217,16 @@ OWN_GENERATORS = {"Generator", "SeedSequence", "default_rng", "PCG64"}
 
 def global_draws(source: str) -> list[str]:
     """Calls that draw from, or seed, a generator of a whole process: Python's, numpy's, torch's."""
-    found = []
+    results = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names]
             module = getattr(node, "module", None) or ""
             hidden = module in ("random", "numpy.random", "torch.random", "torch.distributions")
             if hidden or "random" in names or "secrets" in names:
-                found.append(f"{node.lineno}: import of {module} {names}")
+                results.append(f"{node.lineno}: import of {module} {names}")
             if module == "torch" and TORCH_DRAWS & set(names):
-                found.append(f"{node.lineno}: {names} hide where they come from")
+                results.append(f"{node.lineno}: {names} hide where they come from")
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         name, owner = node.func.attr, ast.unparse(node.func.value)
@@ -239,18 +239,18 @@ def global_draws(source: str) -> list[str]:
             or (owner == "torch" and name in ("manual_seed", "seed", "set_rng_state"))
             or owner.startswith("torch.distributions")
         ):
-            found.append(f"{node.lineno}: {ast.unparse(node)}")
-    return found
+            results.append(f"{node.lineno}: {ast.unparse(node)}")
+    return results
 
 
 @pytest.mark.slow
 def test_no_private_noise_comes_from_a_generator_of_the_whole_process() -> None:
-    found = {}
+    results = {}
     for folder in ("panas/privacy", "dprbft"):
         paths = list((ROOT / folder).rglob("*.py"))
         assert len(paths) > 5
-        found |= {p.name: draws for p in paths if (draws := global_draws(p.read_text()))}
-    assert found == {}
+        results |= {p.name: draws for p in paths if (draws := global_draws(p.read_text()))}
+    assert results == {}
 
 
 @pytest.mark.parametrize(

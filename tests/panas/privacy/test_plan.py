@@ -115,10 +115,10 @@ def test_a_budget_is_split_by_weights_above_zero(weights: dict[str, float]) -> N
 
 
 def test_a_budget_at_another_delta_is_a_budget() -> None:
-    asked = Budget(1.0, 9e-3)
-    assert asked.at(9e-3) == asked
-    assert asked.at(1e-6).epsilon == pytest.approx(2.3686, abs=1e-4)
-    assert asked.at(1e-6).at(9e-3).epsilon == pytest.approx(1.0)
+    budget = Budget(1.0, 9e-3)
+    assert budget.at(9e-3) == budget
+    assert budget.at(1e-6).epsilon == pytest.approx(2.3686, abs=1e-4)
+    assert budget.at(1e-6).at(9e-3).epsilon == pytest.approx(1.0)
     assert 0 < Budget(1e-3, 1e-9).at(0.5).epsilon < 1e-9
     assert Budget(math.inf, 1e-5).at(1e-6).epsilon == math.inf
 

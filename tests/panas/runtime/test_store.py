@@ -107,9 +107,9 @@ def test_the_same_tensors_are_the_same_bytes_and_come_back(tmp_path: Path) -> No
         notes = {key: "1", "network": "{}", "n": "2"}
         packed = {store.pack_tensors(tensors, notes) for _ in range(20)}
         assert len(packed) == 1
-        found, metadata = store.unpack_tensors(packed.pop(), Path("here"))
+        result, metadata = store.unpack_tensors(packed.pop(), Path("here"))
         assert metadata == notes
-        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+        assert all(torch.equal(result[name], tensor) for name, tensor in tensors.items())
     path = tmp_path / "m.safetensors"
     store.write_tensors(path, TENSORS, {"about": "é"})
     back, about = store.read_tensors(path)
@@ -176,9 +176,9 @@ def test_what_is_written_is_private_to_its_owner(umask: int, tmp_path: Path) -> 
             store.append_bytes(tmp_path / "a" / "b" / "log", b"x\n", at=0)
     finally:
         os.umask(before)
-    found = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*")}
+    results = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*")}
     private = {"a": 0o700, "b": 0o700, "picture.png": 0o600, "log": 0o600, ".log.lock": 0o600}
-    assert found == private
+    assert results == private
 
 
 def test_an_append_cuts_off_a_torn_line_and_nothing_else(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_what_fits_goes_through_and_numbers_of_other_libraries_are_numbers():
     }
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'data'"):
         use()  # type: ignore[call-arg]
-    found = Settings(share=np.float32(0.5), times=np.int64(3), pair=(0, 1), menu=(np.int8(1),))
-    assert found.times == 3
+    settings = Settings(share=np.float32(0.5), times=np.int64(3), pair=(0, 1), menu=(np.int8(1),))
+    assert settings.times == 3
     assert Settings(share=2).share == 2
 
 

@@ -87,8 +87,8 @@ def test_a_search_repeats_and_differs_between_sites(name: str, tmp_path: Path):
     mode, histogram = mode_named(name), [1.0] * 4
 
     def history(**changes: int) -> list[tuple[str, float]]:
-        found = mode.search(site(tmp_path, **changes), histogram, plan())
-        return [(e.genome, e.fitness) for e in found.history]
+        result = mode.search(site(tmp_path, **changes), histogram, plan())
+        return [(e.genome, e.fitness) for e in result.history]
 
     first = history()
     torch.manual_seed(99)

@@ -31,34 +31,34 @@ def few_trees(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_models_learn_and_say_what_they_have_read():
-    found = baselines(blobs(60), blobs(60, seed=1), blobs(100, seed=2), seed=0)
-    assert [(r.model, r.reads, r.private) for r in found.rivals] == [
+    result = baselines(blobs(60), blobs(60, seed=1), blobs(100, seed=2), seed=0)
+    assert [(r.model, r.reads, r.private) for r in result.rivals] == [
         ("random forest", "public", True),
         ("logistic regression", "public", True),
         ("random forest", "public and own", False),
         ("logistic regression", "public and own", False),
     ]
-    assert all(r.accuracy > 0.9 for r in found.rivals)
-    assert all(r.auroc is not None and r.auroc > 0.9 for r in found.rivals)
-    assert Baselines.from_json(json.loads(json.dumps(found.to_json()))) == found
-    best = found.best(private=True)
+    assert all(r.accuracy > 0.9 for r in result.rivals)
+    assert all(r.auroc is not None and r.auroc > 0.9 for r in result.rivals)
+    assert Baselines.from_json(json.loads(json.dumps(result.to_json()))) == result
+    best = result.best(private=True)
     assert best is not None
-    assert best.accuracy == max(r.accuracy for r in found.rivals[:2])
+    assert best.accuracy == max(r.accuracy for r in result.rivals[:2])
 
 
 def test_the_majority_is_of_own_samples_and_unseen_classes_are_wrong():
     own, test = blobs(9, only=(1,)), blobs(40, seed=2)
-    found = baselines(blobs(30), own, test, seed=0)
-    assert found.majority == pytest.approx(float((test.y == 1).double().mean()))
-    found = baselines(blobs(60, only=(0, 1)), blobs(60, only=(0, 1)), blobs(90, seed=3), seed=0)
-    assert all(0.4 < r.accuracy < 0.9 for r in found.rivals)
+    result = baselines(blobs(30), own, test, seed=0)
+    assert result.majority == pytest.approx(float((test.y == 1).double().mean()))
+    result = baselines(blobs(60, only=(0, 1)), blobs(60, only=(0, 1)), blobs(90, seed=3), seed=0)
+    assert all(0.4 < r.accuracy < 0.9 for r in result.rivals)
 
 
 def test_without_public_samples_or_with_one_class_only():
     empty = blobs(10).take([])
-    found = baselines(empty, blobs(60), blobs(40, seed=2), seed=0)
-    assert {r.reads for r in found.rivals} == {"public and own"}
-    assert found.best(private=True) is None
+    result = baselines(empty, blobs(60), blobs(40, seed=2), seed=0)
+    assert {r.reads for r in result.rivals} == {"public and own"}
+    assert result.best(private=True) is None
     alone = baselines(empty, blobs(10, only=(2,)), blobs(10, only=(2,)), seed=0)
     assert (alone.majority, alone.rivals) == (1.0, ())
     untested = baselines(blobs(30), blobs(30), empty, seed=0)
@@ -91,8 +91,8 @@ def test_one_model_alone_says_what_it_says_beside_the_other():
     both = fit_baselines([blobs(60)], "public", 0)
     forest = fit_baselines([blobs(60)], "public", 0, ("random forest",))
     assert list(forest.probabilities(test)) == ["random forest"]
-    found = forest.probabilities(test)["random forest"]
-    np.testing.assert_array_equal(found, both.probabilities(test)["random forest"])
+    result = forest.probabilities(test)["random forest"]
+    np.testing.assert_array_equal(result, both.probabilities(test)["random forest"])
     lacking = fit_baselines([blobs(60, only=(0, 2))], "public", 0).probabilities(test)
     assert all((p[:, 1] == 0).all() for p in lacking.values())
 
@@ -123,22 +123,22 @@ def test_as_counted_by_hand_for_any_split(seed: int, classes: int, n: int):
     g = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, classes, generator=g)
     labels = torch.randint(classes, (n,), generator=g)
-    found = measure(logits, labels)
+    metrics = measure(logits, labels)
     for name, value in by_hand(logits, labels).items():
-        assert getattr(found, name) == pytest.approx(value)
+        assert getattr(metrics, name) == pytest.approx(value)
     for c in range(classes):
-        assert (found.recall[c] is None) == (found.f1[c] is None) == (not (labels == c).any())
+        assert (metrics.recall[c] is None) == (metrics.f1[c] is None) == (not (labels == c).any())
 
 
 def test_a_rare_class_that_is_never_named_shows():
     labels = torch.tensor([0] * 98 + [1] * 2)
     logits = torch.tensor([[1.0, 0.0]] * 98 + [[1.0, 0.5]] * 2)
-    found = measure(logits, labels)
-    assert found.accuracy == 0.98
-    assert found.balanced_accuracy == 0.5
-    assert found.auroc == 1.0  # it ranks them above all others all the same
-    assert found.recall == (1.0, 0.0)
-    assert found.f1[1] == 0.0
+    metrics = measure(logits, labels)
+    assert metrics.accuracy == 0.98
+    assert metrics.balanced_accuracy == 0.5
+    assert metrics.auroc == 1.0  # it ranks them above all others all the same
+    assert metrics.recall == (1.0, 0.0)
+    assert metrics.f1[1] == 0.0
 
 
 def test_very_sure_networks_are_still_ranked():
@@ -156,9 +156,9 @@ def test_one_class_no_samples_and_no_number():
     assert none.recall == (None, None, None)
     broken = measure(torch.full((4, 2), float("nan")), torch.tensor([0, 1, 0, 1]))
     assert broken.auroc == 0.5
-    for found in (one, none, broken):
-        text = json.dumps(found.to_json(), allow_nan=False)
-        assert Metrics.from_json(json.loads(text)) == found
+    for result in (one, none, broken):
+        text = json.dumps(result.to_json(), allow_nan=False)
+        assert Metrics.from_json(json.loads(text)) == result
 
 
 def rivals(public: float, own: float = 1.0) -> Baselines:
@@ -192,8 +192,10 @@ def test_what_brought_nothing_is_named(steps: Ladder, public: float, says: list[
 
 
 def test_a_site_that_keeps_the_public_network_has_spent_for_nothing_and_is_remembered():
-    (found,) = no_gains(ladder(0.9, 0.7, 0.9), 8.0, kept_public=True)
-    assert found == NoGain(step="training", epsilon=8.0, reached=0.9, to_beat=0.9, kept_public=True)
+    (result,) = no_gains(ladder(0.9, 0.7, 0.9), 8.0, kept_public=True)
+    assert result == NoGain(
+        step="training", epsilon=8.0, reached=0.9, to_beat=0.9, kept_public=True
+    )
     assert no_gains(ladder(None, None, 0.9), 8.0, kept_public=True)[0].kept_public
     steps = ladder(0.8, None, 0.9)
     assert Ladder.from_json(steps.to_json()) == steps

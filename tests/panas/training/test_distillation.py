@@ -174,15 +174,15 @@ def test_moved_images_are_reflected_crops(shape: tuple[int, int, int], farthest:
     padded = np.pad(x, [(0, 0), (0, 0), (tall, tall), (wide, wide)], mode="reflect")
     seen = set()
     for image, of in zip(moved(x, np.random.default_rng(0)), padded, strict=True):
-        found = [
+        results = [
             (i, j, flip)
             for i in range(2 * tall + 1)
             for j in range(2 * wide + 1)
             for flip in ((False, True) if shape[0] == 3 else (False,))
             if np.array_equal(image, flipped(of[:, i : i + h, j : j + w], flip))
         ]
-        assert found
-        seen.add(found[0])
+        assert results
+        seen.add(results[0])
     kinds = (2 * tall + 1) * (2 * wide + 1) * (2 if shape[0] == 3 else 1)
     assert len(seen) > kinds / 2
 

@@ -83,14 +83,14 @@ def test_a_network_prepares_pictures_and_names_their_classes(tmp_path: Path) -> 
     facts = Facts(class_names=("cat", "dog", "owl"), shape=(1, 6, 4), dtype="uint8")
     saved = saved_with(tmp_path, facts)
     x = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
-    found = saved.predict(x)
+    result = saved.predict(x)
     naive = saved.network(torch.from_numpy(x)[:, None].float() / 127.5 - 1).argmax(1)
-    assert found == tuple(facts.class_names[i] for i in naive)
+    assert result == tuple(facts.class_names[i] for i in naive)
     pictures = [Image.fromarray(image) for image in x]
-    assert saved.predict(pictures) == saved.predict(list(x)) == found
-    assert saved.predict(torch.from_numpy(x)[:, None]) == found
+    assert saved.predict(pictures) == saved.predict(list(x)) == result
+    assert saved.predict(torch.from_numpy(x)[:, None]) == result
     pictures[0].save(tmp_path / "a.png")
-    assert saved.predict(tmp_path / "a.png") == saved.predict(x[0]) == found[:1]
+    assert saved.predict(tmp_path / "a.png") == saved.predict(x[0]) == result[:1]
     assert torch.allclose(saved.probabilities(x).sum(1), torch.ones(5))
     with pytest.raises(BadInput, match="shape"):
         saved.predict(np.zeros((2, 5, 5), np.uint8))

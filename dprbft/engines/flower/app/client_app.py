@@ -47,16 +47,16 @@ def answered(
 
     `tell` hears a line for the site's owner where the node has not answered.
     """
-    found = Found("failed", why="the message is none of a hub of panas")
+    result = Found("failed", why="the message is none of a hub of panas")
     with suppress(Exception):
         job = message.content.config_records["job"]
         frame, seconds = job["frame"], job["seconds"]
         if isinstance(frame, bytes) and isinstance(seconds, float):
-            found = carried(place, frame, seconds)
-    if found.state != "answered":
+            result = carried(place, frame, seconds)
+    if result.state != "answered":
         with suppress(OSError):
-            tell(f"the node at {place} has not answered the hub ({found.state}): {found.why}")
-    content = ConfigRecord({"state": found.state, "answer": found.answer})
+            tell(f"the node at {place} has not answered the hub ({result.state}): {result.why}")
+    content = ConfigRecord({"state": result.state, "answer": result.answer})
     return Message(RecordDict({"job": content}), reply_to=message)
 
 

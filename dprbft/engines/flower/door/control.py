@@ -59,14 +59,14 @@ def state(home: Path) -> dict[str, Any]:
             link = _Unix(address)
             try:
                 link.request("GET", STATE, headers={"Connection": "close"})
-                found = json.loads(link.getresponse().read())
+                record = json.loads(link.getresponse().read())
             finally:
                 link.close()
     except (OSError, ValueError, http.client.HTTPException) as e:
         raise PanasError(
             f"expected the hub at {home / SOCKET} to answer, got {type(e).__name__}; start it"
         ) from e
-    return dict(found)
+    return dict(record)
 
 
 class _Unix(http.client.HTTPConnection):

@@ -42,11 +42,11 @@ Send = Callable[[Any], Awaitable[None]]
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """A request's headers by name; one that comes twice counts as none."""
-    found = Counter(name for name, _ in scope["headers"])
+    result = Counter(name for name, _ in scope["headers"])
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
-        if found[name] == 1
+        if result[name] == 1
     }
 
 
@@ -65,12 +65,12 @@ def parsed(kind: Any, body: bytes | None) -> Any:
 
     if body is None:
         return None
-    found = kind()
+    release_kind = kind()
     try:
-        found.ParseFromString(body)
+        release_kind.ParseFromString(body)
     except DecodeError:
         return None
-    return found
+    return release_kind
 
 
 async def read(receive: Receive, most: int) -> bytes | None:
@@ -317,9 +317,11 @@ class Door:
         from flwr.proto.fleet_pb2 import PushMessagesRequest
 
         body = await read(receive, SMALL)
-        found = parsed(PushMessagesRequest, body)
-        if found is not None:
-            for message, tree in zip(found.messages_list, found.message_object_trees, strict=False):
+        result = parsed(PushMessagesRequest, body)
+        if result is not None:
+            for message, tree in zip(
+                result.messages_list, result.message_object_trees, strict=False
+            ):
                 about, parts = message.metadata, parts_of(tree)
                 if not self.replies.announce(
                     about.reply_to_message_id, node, tree.object_id, parts
@@ -353,16 +355,16 @@ class Door:
             await send(event)
 
         if call == "pull-object":
-            found = parsed(PullObjectRequest, body)
-            if found is not None and self.replies.is_cut(found.object_id):
+            result = parsed(PullObjectRequest, body)
+            if result is not None and self.replies.is_cut(result.object_id):
                 content = PullObjectResponse(object_found=False).SerializeToString()
                 await answer(send, 200, content)
                 return
         await self.app(scope, again(body, receive), noting)
         if done[0] and call == "confirm-message-received":
-            found = parsed(ConfirmMessageReceivedRequest, body)
-            if found is not None:
-                self.replies.received(found.message_object_id)
+            result = parsed(ConfirmMessageReceivedRequest, body)
+            if result is not None:
+                self.replies.received(result.message_object_id)
 
     def _note_asked(self, found: Any) -> None:
         for message in found.messages_list if found is not None else ():
@@ -403,9 +405,9 @@ def known_node(app: Any) -> Callable[[Mapping[str, str]], int | None]:
 
 def parts_of(tree: Any) -> set[str]:
     """The names of all parts of a reply; more than are allowed are not counted to the end."""
-    found, rest = set[str](), [tree]
-    while rest and len(found) < SMALL:
+    result, rest = set[str](), [tree]
+    while rest and len(result) < SMALL:
         node = rest.pop()
-        found.add(node.object_id)
+        result.add(node.object_id)
         rest.extend(node.children)
-    return found
+    return result

@@ -248,10 +248,10 @@ def test_each_fault_at_a_site_is_one_line(
     fault: Callable, what: str, told: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ):
     fault(place, monkeypatch)
-    found = faults(check_site(place.site))
-    assert told in found.pop(what)
+    texts = faults(check_site(place.site))
+    assert told in texts.pop(what)
     # Nothing else is at fault; what the fault hides is said to be unseen.
-    assert all(line.startswith("not seen") for line in found.values()), found
+    assert all(line.startswith("not seen") for line in texts.values()), texts
 
 
 def test_no_line_tells_of_the_data(place: Place, monkeypatch: pytest.MonkeyPatch):
@@ -261,24 +261,24 @@ def test_no_line_tells_of_the_data(place: Place, monkeypatch: pytest.MonkeyPatch
 
 def test_a_spent_budget_is_told(place: Place):
     spend_all(place)
-    found = faults(check_site(place.site))
-    assert [*found] == ["budget"]
-    assert "no further run" in found["budget"]
+    texts = faults(check_site(place.site))
+    assert [*texts] == ["budget"]
+    assert "no further run" in texts["budget"]
 
 
 def test_a_folder_of_no_federation_is_told(place: Place):
     (place.site / "federation.json").unlink()
-    found = faults(check_site(place.site))
-    assert "panas deploy init" in found["folder"]
+    texts = faults(check_site(place.site))
+    assert "panas deploy init" in texts["folder"]
 
 
 def test_faults_of_a_hub_are_told(place: Place, monkeypatch: pytest.MonkeyPatch):
     shutil.copy(place.out / "ca/ca.key", place.hub / "ca.key")
     (place.hub / "hub.key").chmod(0o640)
-    found = faults(check_hub(place.hub))
-    assert "off line" in found.pop("authority")
-    assert "chmod 600" in found.pop("key")
-    assert found == {}
+    texts = faults(check_hub(place.hub))
+    assert "off line" in texts.pop("authority")
+    assert "chmod 600" in texts.pop("key")
+    assert texts == {}
     expired(place, monkeypatch)
     assert "renew" in faults(check_hub(place.hub))["certificate"]
     (place.hub / "hub.toml").unlink()

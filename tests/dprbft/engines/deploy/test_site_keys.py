@@ -43,8 +43,8 @@ def test_a_site_that_copies_its_files_is_known_by_its_own_key(federation: Path, 
         private = (tmp_path / name / "node.key").read_bytes()
         known = read_federation(tmp_path / name).sites
         assert verify(known[name], b"said", sign(private, b"said"))
-        found = {c.what: c.holds for c in check_site(tmp_path / name)}
-        assert found["key"] is True
+        results = {c.what: c.holds for c in check_site(tmp_path / name)}
+        assert results["key"] is True
 
 
 def test_a_key_is_made_once(tmp_path: Path):

@@ -93,8 +93,8 @@ FRAMES = {"a": b"to a", "b": b"to b"}
 def test_answers_come_from_the_sites_that_were_asked(tmp_path: Path):
     with up(tmp_path, echo) as (carrier, lines, link):
         for _ in range(3):
-            found = dict(carrier.carry(FRAMES, 5))
-            assert found == {"a": b"to a!", "b": b"to b!"}
+            results = dict(carrier.carry(FRAMES, 5))
+            assert results == {"a": b"to a!", "b": b"to b!"}
     assert lines == []
     assert (link.runs, link.stopped) == (1, [True])
     assert list(tmp_path.iterdir()) == []

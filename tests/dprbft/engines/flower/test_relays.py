@@ -51,8 +51,8 @@ def test_no_text_of_an_error_leaves_a_site(
         raise error
 
     monkeypatch.setattr(client_app, "ask", fail)
-    found = reply(job({"frame": b"f", "seconds": 1.0}), Path("node.sock"))
-    assert found == {"state": state, "answer": b""}
+    record = reply(job({"frame": b"f", "seconds": 1.0}), Path("node.sock"))
+    assert record == {"state": state, "answer": b""}
 
 
 def test_the_owner_hears_why_a_relay_had_no_answer_and_the_hub_does_not(
@@ -90,16 +90,16 @@ def test_a_message_that_is_no_job_fails(content: dict[str, Any]):
 
 
 def test_a_message_cannot_say_where_the_node_is(monkeypatch: pytest.MonkeyPatch):
-    asked = list[Path]()
+    paths = list[Path]()
 
     def note(place: Path, frame: bytes, seconds: float) -> bytes:
-        asked.append(place)
+        paths.append(place)
         return frame
 
     monkeypatch.setattr(client_app, "ask", note)
     given = {"frame": b"f", "seconds": 1.0, "socket": "/elsewhere", "place": "/elsewhere"}
     assert reply(job(given), Path("node.sock"))["answer"] == b"f"
-    assert asked == [Path("node.sock")]
+    assert paths == [Path("node.sock")]
 
 
 class Grid:
@@ -116,22 +116,22 @@ class Grid:
         return [f"m{at}" for at, _ in enumerate(messages)]
 
     def pull_messages(self, names: list[str]) -> list[Any]:
-        found = [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=n)) for n in names]
-        for message in found:
+        results = [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=n)) for n in names]
+        for message in results:
             message.has_error = lambda: self.content is None
             message.error = SimpleNamespace(code=8, reason=SECRET)
             message.content = RecordDict({"job": ConfigRecord(self.content or {})})
-        return found
+        return results
 
 
 class NotWhole(Grid):
     """Of whose replies parts are missing."""
 
     def pull_messages(self, names: list[str]) -> list[Any]:
-        found = super().pull_messages(names)
-        for message in found:
+        result = super().pull_messages(names)
+        for message in result:
             message.error = SimpleNamespace(code=3, reason=SECRET)
-        return found
+        return result
 
 
 @pytest.mark.parametrize(

@@ -575,15 +575,15 @@ def mutated(frame: bytes, draw: Any) -> bytes:
     elif about["message"]:
         message, tail = rest[: about["message"]], rest[about["message"] :]
         try:
-            said = json.loads(message)
+            record = json.loads(message)
         except ValueError:
-            said = None
-        if said is None:
+            record = None
+        if record is None:
             at = draw(st.integers(0, len(message) - 1))
             message = message[:at] + draw(st.binary(min_size=1, max_size=3)) + message[at + 1 :]
         else:
-            said[draw(st.sampled_from(sorted(said)))] = draw(JUNK)
-            message = json.dumps(said).encode()
+            record[draw(st.sampled_from(sorted(record)))] = draw(JUNK)
+            message = json.dumps(record).encode()
         about["message"], rest = len(message), message + tail
     head = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
     return len(head).to_bytes(4, "big") + head + rest

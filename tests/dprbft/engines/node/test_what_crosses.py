@@ -73,8 +73,8 @@ def carried_out(tmp_path: Path) -> Recorded:
     """The run, and what crossed."""
     places = {n: owned_site(tmp_path / n, k, seed=k) for n, k in SAMPLES.items()}
     given = hub_config(tmp_path, list(places.values()), network="stays").model_dump()
-    told = {"sites": (), "remote": list(places)}
-    config = build_config(without_unread(given), {"federation": told})
+    settings = {"sites": (), "remote": list(places)}
+    config = build_config(without_unread(given), {"federation": settings})
     wire = Recorded(UnixCarrier({name: folder / SOCKET for name, folder in places.items()}))
     with ExitStack() as nodes:
         for name, folder in places.items():

@@ -93,6 +93,6 @@ def test_a_damaged_search_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_failed_is_tried_again(tmp_path: Path) -> None:
-    found, _ = search(fitness(0, tmp_path, learning_rate=1e38))
-    assert any(e.failed for e in found.history)
+    result, _ = search(fitness(0, tmp_path, learning_rate=1e38))
+    assert any(e.failed for e in result.history)
     assert not list(tmp_path.glob("search-*.json"))

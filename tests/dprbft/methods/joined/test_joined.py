@@ -213,15 +213,15 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
     )
     of_public = exact_moments(phi(run.public.inputs()), run.public.y, everyone.classes)
     head = shared_head(total, of_public, len(run.public))
-    found = exact_pooling(run, run.places)
+    result = exact_pooling(run, run.places)
     for place, site in zip(run.places, sites, strict=True):
         scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
         right = (scores.argmax(1) == site.test.y).double().mean()
-        assert found[place.name] == pytest.approx(float(right), abs=1 / len(site.test))
+        assert result[place.name] == pytest.approx(float(right), abs=1 / len(site.test))
     monkeypatch.setattr(pooling, "moments_of", None)  # it is not measured again
-    assert exact_pooling(run, run.places) == found
+    assert exact_pooling(run, run.places) == result
     (_, second) = run.places
-    assert exact_pooling(run, [second]) == {second.name: found[second.name]}
+    assert exact_pooling(run, [second]) == {second.name: result[second.name]}
     pooled_file(whole).unlink()
     monkeypatch.setattr(pooling, "changed", lambda _: 0)  # the data have gone
     assert exact_pooling(run, run.places) == {}
@@ -237,11 +237,11 @@ def test_the_server_adds_up_what_it_received(whole: Path):
     before = Broadcast(0, torch.zeros(10, 16), torch.zeros(10))
     answer = joined.server_round(side, releases, before, 1, stream(0))
     # By hand: noised moments of all sites, classes balanced, beside the exact public ones.
-    found = [r.estimate(10) for r in releases]
-    A, B = sum(m.A for m in found), sum(m.B for m in found)
+    results = [r.estimate(10) for r in releases]
+    A, B = sum(m.A for m in results), sum(m.B for m in results)
     raw = sum(r.histogram.counts for r in releases).double()
     counts = raw.clamp(min=0)
-    variance = sum(m.variance for m in found)
+    variance = sum(m.variance for m in results)
     unclear = sum(r.histogram.noise**2 for r in releases) / float(raw.var())
     known = raw - min(1.0, (2 * unclear) ** 4 / 2) * (raw - raw.mean())
     known = known.clamp(min=0)

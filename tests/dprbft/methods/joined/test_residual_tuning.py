@@ -134,23 +134,23 @@ def test_settings_count_relative_to_the_rule(
 ):
     monkeypatch.setattr(tuning, "chosen", lambda *_: choice)
     site = joined_sites(tmp_path / "run")[0]
-    found, rule = tune_residual(site), default_settings(site)
-    assert found.nothing == (choice == "nothing")
-    assert (found.by_rule == "none better") == (choice == "rule")
-    assert found.best is not None
+    result, rule = tune_residual(site), default_settings(site)
+    assert result.nothing == (choice == "nothing")
+    assert (result.by_rule == "none better") == (choice == "rule")
+    assert result.best is not None
     if choice != "tuned":
-        assert found.settings == rule
+        assert result.settings == rule
         return
     rehearsed = tuning.rehearsal_of(site).recipe
-    factor = found.best.learning_rate / rehearsed.learning_rate
-    longer = (found.best.epochs or 0) / rehearsed.epochs
+    factor = result.best.learning_rate / rehearsed.learning_rate
+    longer = (result.best.epochs or 0) / rehearsed.epochs
     wanted = replace(
         rule,
         learning_rate=factor * rule.learning_rate,
         epochs=round(longer * (rule.epochs or 0)),
     )
-    assert found.settings.learning_rate == pytest.approx(wanted.learning_rate)
-    assert replace(found.settings, learning_rate=wanted.learning_rate) == wanted
+    assert result.settings.learning_rate == pytest.approx(wanted.learning_rate)
+    assert replace(result.settings, learning_rate=wanted.learning_rate) == wanted
 
 
 def test_a_site_of_another_size_keeps_the_rule(
@@ -158,8 +158,8 @@ def test_a_site_of_another_size_keeps_the_rule(
 ):
     monkeypatch.setattr(tuning, "NEAR", 1.1)
     site = joined_sites(tmp_path / "run")[0]
-    found = tune_residual(site)
-    assert (found.by_rule, found.settings) == ("other size", default_settings(site))
+    record = tune_residual(site)
+    assert (record.by_rule, record.settings) == ("other size", default_settings(site))
     assert not trainings
 
 

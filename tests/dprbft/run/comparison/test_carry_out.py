@@ -33,11 +33,11 @@ def test_a_run_whose_fixed_noise_uses_up_its_budget_is_told_by_what_it_has(tmp_p
     settings = {**SMALL, "training": training, "privacy": {"epsilon": 1.6}}
     results = carried_out(tmp_path, settings, "local")
     assert not results.failed
-    found = table(results)
-    (stopped,) = found["stopped"]
+    record = table(results)
+    (stopped,) = record["stopped"]
     assert stopped["run"] == "runs/local/sound/seed-0"
     assert "raise epsilon" in stopped["reason"]
-    local = found["methods"]["local"]
+    local = record["methods"]["local"]
     assert local["rounds"] == 1
     assert 1.0 < local["epsilon"] <= 1.6
     again = carried_out(tmp_path, settings, "local")
@@ -53,9 +53,9 @@ def test_a_run_that_fails_leaves_the_others_their_figures(
 
     monkeypatch.setattr(fedavg, "site_round", diverge)
     results = carried_out(tmp_path, SMALL, "fedavg", "local")
-    found = table(results)
-    assert list(found["methods"]) == ["local"]
-    (failed,) = found["failed"]
+    record = table(results)
+    assert list(record["methods"]) == ["local"]
+    (failed,) = record["failed"]
     assert failed["run"] == "runs/fedavg/sound/seed-0"
     assert "finite weights" in failed["reason"]
-    assert found["methods"]["local"]["difference"] is None
+    assert record["methods"]["local"]["difference"] is None

@@ -18,11 +18,11 @@ def test_mean_error_and_p_are_those_of_the_differences():
     variance = sum((g - mean) ** 2 for g in gains) / 3
     error = math.sqrt(variance / 4)
     p = 2 * stats.t.sf(abs(mean / error), df=3)  # Student's t-test, by its formula
-    found = paired(OWN, OTHER)
-    assert found is not None
-    assert (found.mean, found.error, found.p) == pytest.approx((mean, error, p))
-    assert found.pairs == 4
-    assert found.p != pytest.approx(stats.ttest_ind(OWN, OTHER).pvalue)
+    difference = paired(OWN, OTHER)
+    assert difference is not None
+    assert (difference.mean, difference.error, difference.p) == pytest.approx((mean, error, p))
+    assert difference.pairs == 4
+    assert difference.p != pytest.approx(stats.ttest_ind(OWN, OTHER).pvalue)
 
 
 def test_without_spread_there_is_no_test():

@@ -42,7 +42,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are():
 def test_all_methods_and_columns_have_the_same_samples_and_sites(size: str):
     user = {"data": {"public_limit": 40}}
     runs = plan(Request(size=size, methods=("all",), columns=("sound", "paper"), settings=user))
-    found = {
+    results = {
         (
             r.config.data.model_dump_json(),
             r.config.federation.clients,
@@ -51,7 +51,7 @@ def test_all_methods_and_columns_have_the_same_samples_and_sites(size: str):
         for r in runs.runs
         if r.seed == 0
     }
-    assert len(found) == 1
+    assert len(results) == 1
     assert not any(r.config.federation.baselines for r in runs.runs)
 
 
@@ -69,8 +69,8 @@ def test_the_size_says_how_much_and_the_column_how_it_is_protected(
     monkeypatch.setattr(fedavg, "COLUMNS", {"sound": published})
     small = {"federation": {"rounds": 2}, "privacy": {"epsilon": 8.0}}
     monkeypatch.setattr(fedavg, "SMOKE", small)
-    found = config("fedavg")
-    assert (found.federation.rounds, found.privacy.epsilon) == (2, 3.0)
+    result = config("fedavg")
+    assert (result.federation.rounds, result.privacy.epsilon) == (2, 3.0)
     assert config("fedavg", size="full").federation.rounds == 300
 
 
@@ -92,11 +92,11 @@ def test_a_variant_has_settings_of_its_own():
         "rows": [{"name": "a"}, {"name": "b", "settings": {"federation": {"clients": 5}}}],
     }
     runs = plan(Request(size="smoke", experiment=Experiment.model_validate(record))).runs
-    found = {
+    results = {
         (r.cell.method, r.cell.row): (r.config.federation.rounds, r.config.federation.clients)
         for r in runs
     }
-    assert found == {
+    assert results == {
         ("fedavg", "a"): (4, 3),
         ("fedavg", "b"): (4, 5),
         ("slow", "a"): (9, 3),
@@ -111,8 +111,8 @@ def test_a_variant_has_settings_of_its_own():
 @pytest.mark.parametrize("methods", [("local",), ("local", "fedavg")])
 def test_a_column_that_a_method_has_not_is_skipped(methods: tuple[str, ...]):
     columns: Any = ("sound", "paper")
-    found = plan(Request(size="smoke", methods=methods, columns=columns)).runs
-    assert ("local", "paper") not in {(r.cell.method, r.cell.column) for r in found}
+    result = plan(Request(size="smoke", methods=methods, columns=columns)).runs
+    assert ("local", "paper") not in {(r.cell.method, r.cell.column) for r in result}
     with pytest.raises(BadInput, match="column paper, got local"):
         plan(Request(size="smoke", methods=("local",), columns=("paper",)))
 
@@ -160,16 +160,16 @@ def test_relative_paths_are_of_the_folder_of_the_experiment(tmp_path: Path):
     content = 'methods = ["fedavg"]\n[settings]\ndata.dataset = "t.csv"\n'
     content += 'federation.client_data = ["n.npz", "/s.npz"]\n'
     (tmp_path / "x.toml").write_text(HEAD + content)
-    found = read_experiment(tmp_path / "x.toml").settings
-    assert found["data"]["dataset"] == str(tmp_path / "t.csv")
-    assert found["federation"]["client_data"] == [str(tmp_path / "n.npz"), "/s.npz"]
+    result = read_experiment(tmp_path / "x.toml").settings
+    assert result["data"]["dataset"] == str(tmp_path / "t.csv")
+    assert result["federation"]["client_data"] == [str(tmp_path / "n.npz"), "/s.npz"]
 
 
 @pytest.mark.slow
 def test_all_stands_beside_names_which_must_serve(tmp_path: Path):
-    found = plan(Request(size="smoke", methods=("local", "all"), columns=("paper", "sound")))
-    assert found.methods[:2] == ("local", "fedavg")
-    assert {*found.methods} == {*method_names()}
+    result = plan(Request(size="smoke", methods=("local", "all"), columns=("paper", "sound")))
+    assert result.methods[:2] == ("local", "fedavg")
+    assert {*result.methods} == {*method_names()}
     with pytest.raises(BadInput, match="fedavgg"):
         plan(Request(size="smoke", methods=("all", "fedavgg")))
     with pytest.raises(BadInput, match="column paper, got local"):
@@ -211,10 +211,10 @@ def test_all_configurations_of_an_experiment_can_be_built(path: Path, size: Size
         entry = entry_named(name, experiment)
         for column in at.columns or experiment.columns:
             for row in experiment.rows_at(size) if column in entry.columns else ():
-                found = settings_for(
+                settings = settings_for(
                     entry, column, size=size, experiment=experiment, row=row, user={}
                 )
-                config = config_of(found, 0)
+                config = config_of(settings, 0)
                 built += 1
                 if config.federation.family.sends == "updates":
                     options_of(config, update_method(entry.method).Options)
@@ -231,10 +231,10 @@ def test_the_experiment_that_the_document_shows_can_be_carried_out(tmp_path: Pat
     text = (Path(__file__).parents[4] / "docs/comparing.md").read_text()
     (shown,) = re.findall(r"^```toml\n(.*?)^```$", text, re.S | re.M)
     (tmp_path / "shown.toml").write_text(shown)
-    found = plan(Request(size="smoke", experiment=read_experiment(tmp_path / "shown.toml")))
-    assert found.methods == ("joined", "slow", "fedavg")
-    assert found.rows == ("alpha-1",)
-    assert len(found.runs) == 3 + 2
-    slow = [r.config for r in found.runs if r.cell.method == "slow"]
+    result = plan(Request(size="smoke", experiment=read_experiment(tmp_path / "shown.toml")))
+    assert result.methods == ("joined", "slow", "fedavg")
+    assert result.rows == ("alpha-1",)
+    assert len(result.runs) == 3 + 2
+    slow = [r.config for r in result.runs if r.cell.method == "slow"]
     assert {c.federation.options["learning_rate"] for c in slow} == {0.05}
     assert {c.federation.alpha for c in slow} == {1.0}

@@ -303,7 +303,7 @@ def test_a_step_is_that_of_the_library(sigma: float, q: float) -> None:
         sigma, value_discretization_interval=interval, sampling_prob=q
     )
     for name in ("_pmf_remove", "_pmf_add"):
-        mine, other = (getattr(found, name).to_dense_pmf() for found in (ours, theirs))
+        mine, other = (getattr(result, name).to_dense_pmf() for result in (ours, theirs))
         # Composed with nothing, the library cuts 1e-15 of the tails off.
         shift = mine._lower_loss - other._lower_loss
         assert shift >= 0
@@ -338,12 +338,12 @@ DELTAS = st.floats(1e-10, 1e-2)
 def test_epsilon_at_another_delta_is_that_of_the_same_gaussian(
     asked: float, delta: float, target: float
 ) -> None:
-    found = equivalent_epsilon(asked, delta, target)
+    result = equivalent_epsilon(asked, delta, target)
     mu = 1 / gaussian_multiplier(asked, delta)
-    assert found == pytest.approx(gaussian_epsilon(mu, target), rel=1e-6)
-    assert (found <= asked) == (target >= delta) or target == pytest.approx(delta)
-    if found > 0.01:
-        assert equivalent_epsilon(found, target, delta) == pytest.approx(asked, rel=1e-6)
+    assert result == pytest.approx(gaussian_epsilon(mu, target), rel=1e-6)
+    assert (result <= asked) == (target >= delta) or target == pytest.approx(delta)
+    if result > 0.01:
+        assert equivalent_epsilon(result, target, delta) == pytest.approx(asked, rel=1e-6)
 
 
 def test_what_no_gaussian_is_stays_a_bound() -> None:

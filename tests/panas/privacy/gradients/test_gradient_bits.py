@@ -78,8 +78,8 @@ def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(genome: st
         if value is not None:
             others.fill_(value)
         others[place], labels[place] = x[0], y[0]
-        found = one(model, others, labels, place)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        values = one(model, others, labels, place)
+        assert all(torch.equal(a, b) for a, b in zip(values, expected, strict=True))
 
 
 @pytest.mark.parametrize("genome", NETWORKS)
@@ -91,8 +91,8 @@ def test_chunks_of_other_sizes_keep_a_place_s_bits_too(genome: str, chunk: int) 
     for place in {1, chunk // 2 + 1, chunk - 1}:
         others, labels = samples(chunk, seed=place)
         others[place], labels[place] = x[0], y[0]
-        found = one(model, others, labels, place)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        values = one(model, others, labels, place)
+        assert all(torch.equal(a, b) for a, b in zip(values, expected, strict=True))
 
 
 def summed(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> Tensor:
@@ -112,8 +112,8 @@ def test_a_sum_is_that_of_each_sample_alone_up_to_float64(genome: str, hostile: 
     assert (alone.norm(dim=1) <= clip * (1 - 1e-6)).all()
     order = torch.randperm(70, generator=torch.Generator().manual_seed(0))
     for rows in (torch.arange(1), torch.arange(17), torch.arange(65), order):
-        found = summed(model, x[rows], y[rows], clip)
-        assert (found - alone[rows].sum(0)).norm() <= 1e-10 * clip
+        values = summed(model, x[rows], y[rows], clip)
+        assert (values - alone[rows].sum(0)).norm() <= 1e-10 * clip
     beside = torch.cat([x, torch.full_like(x[:1], math.nan), torch.full_like(x[:1], 1e30)])
     labels = torch.cat([y, y[:2]])
     moved = summed(model, beside, labels, clip) - alone.sum(0)

@@ -79,14 +79,14 @@ def test_a_sample_that_is_not_finite_counts_as_zero_in_its_group() -> None:
     groups = torch.tensor([0, 0, 0, 1, 1, 2])
     x[1] = math.nan
     x[5] = math.inf
-    found = clipped(x, y, groups)
-    assert bool(found.isfinite().all())
+    values = clipped(x, y, groups)
+    assert bool(values.isfinite().all())
     network = model()
     kept = torch.tensor([0, 2])
     loss = cross_entropy(network(x[kept]), y[kept]).sum() / 3
     g = flat(list(torch.autograd.grad(loss, list(network.parameters()))))
     expected = g * min(1.0, CLIP / float(g.norm())) + naive(x[3:5], y[3:5], groups[3:5])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(values, expected)
 
 
 PLAN = Plan(samples=30, batch_size=10, clip=CLIP, noise_multiplier=1.0, epochs=3, rounds=1)
@@ -152,15 +152,15 @@ def audited(step: Step, draws: int) -> float:
     direction = mean(every) - mean(every[10:])
 
     def scores(units: int) -> Tensor:
-        found = []
+        results = []
         for _ in range(draws):
             # World "out" lacks group 0, which has ten samples.
             drawn = poisson_batch(units, PLAN.rate, noise) + 4 - units
             rows = every[torch.isin(groups, drawn)]
             step(gradient, x[rows], y[rows], groups[rows])
             grads = [p.grad for p in network.parameters() if p.grad is not None]
-            found.append(float(flat(grads) @ direction))
-        return torch.tensor(found)
+            results.append(float(flat(grads) @ direction))
+        return torch.tensor(results)
 
     return lower_bound(scores(4), scores(3), 0.01)
 

@@ -79,10 +79,10 @@ def test_a_linear_layer_is_never_written_out_and_equal() -> None:
     model = seeded(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
     x, y = data(7, 6)
     gradients = assert_equal(model, x, y)
-    found = gradients(x, y)
-    assert [type(g) for g in found] == [Outer, Dense, Outer, Dense]
+    values = gradients(x, y)
+    assert [type(g) for g in values] == [Outer, Dense, Outer, Dense]
     weights = torch.rand(7)
-    for g in found:
+    for g in values:
         assert torch.allclose(g.norms(), g.values.flatten(1).norm(dim=1), rtol=1e-5)
         direct = torch.einsum("b,b...->...", weights, g.values)
         assert torch.allclose(g.weighted_sum(weights).float(), direct, rtol=1e-5, atol=1e-7)
@@ -293,8 +293,8 @@ def test_a_weight_that_is_computed_from_other_parameters_has_no_closed_form() ->
     assert rule_for(layer) is None
     model = seeded(nn.Sequential(layer))
     x, y = data(6, 4)
-    found = PerSample(model, cross_entropy)(x, y)
-    for p, g in zip(model.parameters(), found, strict=True):
+    result = PerSample(model, cross_entropy)(x, y)
+    for p, g in zip(model.parameters(), result, strict=True):
         rows = [torch.autograd.grad(cross_entropy(model(x), y)[i], p)[0] for i in range(6)]
         assert torch.allclose(g.values, torch.stack(rows), atol=1e-6)
 
@@ -353,7 +353,7 @@ def test_the_functional_path_and_opacus_have_our_gradients() -> None:
             assert torch.allclose(p.grad_sample, g, atol=1e-6)
         reflecting = nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
         assert rule_for(reflecting) is None  # left to Opacus's own sampler
-        found = sampler(reflecting, [torch.rand(2, 3, 5, 5)], torch.rand(2, 3, 5, 5))
-        assert found[reflecting.weight].shape == (2, 3, 3, 3, 3)
+        result = sampler(reflecting, [torch.rand(2, 3, 5, 5)], torch.rand(2, 3, 5, 5))
+        assert result[reflecting.weight].shape == (2, 3, 3, 3, 3)
     finally:
         GradSampleModule.GRAD_SAMPLERS.update(before)

@@ -214,8 +214,8 @@ def test_a_network_of_several_outputs_has_the_gradients_of_a_loop(named: bool) -
         loss = _both(model(x[i : i + 1]), y[i : i + 1]).sum()
         g = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
         whole += g * min(1.0, float(0.5 / g.norm()))
-    found = PrivateGradient(model, _both).clipped_sum(x, y, 0.5)
-    assert torch.allclose(torch.cat([g.flatten() for g in found]), whole, atol=1e-4)
+    values = PrivateGradient(model, _both).clipped_sum(x, y, 0.5)
+    assert torch.allclose(torch.cat([g.flatten() for g in values]), whole, atol=1e-4)
     with pytest.raises(BadInput, match="do not mix"):
         PrivateGradient(_Outputs(named, mixes=True), _both).clipped_sum(x, y, 0.5)
 

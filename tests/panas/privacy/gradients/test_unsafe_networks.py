@@ -150,8 +150,8 @@ def test_a_loss_or_a_hook_that_mixes_is_computed_one_sample_at_a_time() -> None:
 
     model = seeded(nn.Sequential(nn.Linear(4, 3)))
     x, y = data(6, 4)
-    found = [PerSample(model, loss)(x, y) for loss in (mixing, cross_entropy)]
-    for a, b in zip(*found, strict=True):
+    results = [PerSample(model, loss)(x, y) for loss in (mixing, cross_entropy)]
+    for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a.values, b.values)
     model = seeded(nn.Sequential(nn.Linear(4, 3), nn.Tanh()))
     model[0].register_forward_hook(lambda layer, inputs, y: y / y.abs().amax())

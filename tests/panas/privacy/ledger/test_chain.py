@@ -117,10 +117,10 @@ def tamper(path: Path, how: str, number: int) -> None:
     ],
 )
 def test_tampering_is_named(path: Path, how: str, number: int, message: str) -> None:
-    known = Chain(path)
-    known.refresh(locked=False)
+    chain = Chain(path)
+    chain.refresh(locked=False)
     tamper(path, how, number)
-    for reader in (known, Chain(path)):
+    for reader in (chain, Chain(path)):
         for locked in (False, True, False):
             with pytest.raises(BadInput) as refused:
                 reader.refresh(locked=locked)

@@ -56,9 +56,9 @@ def spender(path: Path, data: Samples | Raw, noise: float = 3.0, runs: int = 1) 
 
 
 def seen(data: Samples | Raw, own: Path) -> SeenBefore:
-    found = seen_before(data, Ledger(own / "ledger.jsonl"), SHARE)
-    assert found is not None
-    return found
+    before = seen_before(data, Ledger(own / "ledger.jsonl"), SHARE)
+    assert before is not None
+    return before
 
 
 def test_samples_are_known_again_shuffled_in_part_and_among_others(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_samples_are_known_again_shuffled_in_part_and_among_others(tmp_path: Pat
         (relabelled, 40),
         (concat([pictures(30, seed=1), data.take(order[:1])]), 1),
     ):
-        found = seen(other, tmp_path / "own")
-        assert (found.samples, found.overlap, found.runs) == (len(other), overlap, 2)
-        (earlier,) = found.earlier
+        before = seen(other, tmp_path / "own")
+        assert (before.samples, before.overlap, before.runs) == (len(other), overlap, 2)
+        (earlier,) = before.earlier
         assert (earlier.path, earlier.overlap) == (first.path, overlap)
         assert earlier.epsilon == first.account().spent()
     assert seen_before(pictures(50, seed=2), Ledger(tmp_path / "own" / "l"), SHARE) is None
@@ -86,12 +86,12 @@ def test_what_was_spent_and_what_it_comes_to_together(tmp_path: Path) -> None:
     spender(tmp_path / "first", data, noise=3.0)
     spender(tmp_path / "second", data, noise=4.0)
     own = spender(tmp_path / "own", data, noise=5.0)
-    found = seen(data, tmp_path / "own")
-    assert len(found.earlier) == 2
+    result = seen(data, tmp_path / "own")
+    assert len(result.earlier) == 2
     before = [Gaussian(3.0), Gaussian(4.0)]
-    assert found.epsilon == pytest.approx(epsilon(before, 1e-5))
+    assert result.epsilon == pytest.approx(epsilon(before, 1e-5))
     together = [*before, Gaussian(5.0), as_gaussian(SHARE)]
-    assert found.together == pytest.approx(epsilon(together, 1e-5))
+    assert result.together == pytest.approx(epsilon(together, 1e-5))
     # What the asking run itself has charged is part of its share.
     resumed = seen_before(data, Ledger(own.path, "run 0"), SHARE)
     assert resumed is not None
@@ -107,10 +107,10 @@ def test_the_sample_that_is_worst_off_counts(tmp_path: Path) -> None:
     spender(tmp_path / "one", left.take([3]), noise=2.5)
     worst = epsilon([Gaussian(3.0), Gaussian(2.5)], 1e-5)
     assert worst > epsilon([Gaussian(2.0)], 1e-5)
-    found = seen(both, tmp_path)
-    assert found.epsilon == pytest.approx(worst)
-    assert found.overlap == 40
-    assert sorted(e.overlap for e in found.earlier) == [1, 20, 20]
+    before = seen(both, tmp_path)
+    assert before.epsilon == pytest.approx(worst)
+    assert before.overlap == 40
+    assert sorted(e.overlap for e in before.earlier) == [1, 20, 20]
 
 
 @pytest.mark.slow
@@ -127,9 +127,9 @@ def test_of_many_ledgers_that_had_ended_only_the_worst_is_read(
         return replica_account(replica)
 
     monkeypatch.setattr(seen_module, "replica_account", account)
-    found = seen(data, tmp_path / "own")
-    assert (found.overlap, len(found.earlier), found.runs) == (40, 20, 20)
-    assert found.epsilon == pytest.approx(epsilon([Gaussian(3.0)], 1e-5))
+    before = seen(data, tmp_path / "own")
+    assert (before.overlap, len(before.earlier), before.runs) == (40, 20, 20)
+    assert before.epsilon == pytest.approx(epsilon([Gaussian(3.0)], 1e-5))
     assert read == [Ledger(tmp_path / "0" / "ledger.jsonl").id]
 
 
@@ -141,9 +141,9 @@ def test_of_a_ledger_that_is_gone_all_charges_count(tmp_path: Path) -> None:
     charge(Ledger(first.path, "run 0"), Gaussian(4.0))
     spent = first.account().spent()
     shutil.rmtree(tmp_path / "first")
-    found = seen(data, tmp_path)
-    assert found.epsilon == pytest.approx(spent, abs=1e-6)
-    assert found.together > found.epsilon > noted
+    before = seen(data, tmp_path)
+    assert before.epsilon == pytest.approx(spent, abs=1e-6)
+    assert before.together > before.epsilon > noted
     opened(tmp_path / "first")  # another ledger in its place has not spent that
     assert seen(data, tmp_path).epsilon == pytest.approx(spent, abs=1e-6)
 
@@ -217,9 +217,9 @@ def test_what_nothing_bounds_is_infinite(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "first")
     spender(tmp_path / "second", data)
     note_spent(opened(tmp_path / "second"))
-    found = seen_before(data, Ledger(tmp_path / "own"), Budget(math.inf, 1e-5))
-    assert found is not None
-    assert found.together == math.inf > found.epsilon
+    before = seen_before(data, Ledger(tmp_path / "own"), Budget(math.inf, 1e-5))
+    assert before is not None
+    assert before.together == math.inf > before.epsilon
 
 
 def test_strict_refuses_what_was_seen_and_nothing_else(tmp_path: Path) -> None:

@@ -122,15 +122,15 @@ def _quietly(path: Path, wire: Path, told: Connection, release_first: bool) -> N
 def test_a_ledger_never_counts_less_than_what_has_left(tmp_path: Path) -> None:
     path, wire = tmp_path / "ledger.jsonl", tmp_path / "wire"
     rng = np.random.default_rng(20)
-    known: list[bytes] = []
+    contents: list[bytes] = []
     unfinished = 0
     for _ in range(KILLS):
         kill_after(*moment(rng), path, wire)
         # A reader that has seen nothing before checks the chain from the top.
         Chain(path).refresh(locked=False)
         lines = path.read_bytes().split(b"\n")[:-1]
-        assert lines[: len(known)] == known
-        known = lines
+        assert lines[: len(contents)] == contents
+        contents = lines
         if not Ledger(path).is_open:
             continue
         account = Ledger(path).account()

@@ -148,9 +148,9 @@ def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(ledger: Ledger, kind: 
     zero, z[2, 1] = z.clone(), bad
     zero[2] = 0.0
     # A release that stopped here would show whose row it was.
-    found = let_go(ledger, kind, lambda: (z, y))
+    released = let_go(ledger, kind, lambda: (z, y))
     wanted = let_go(ledger, kind, lambda: (zero, y))
-    for name, numbers in found.arrays.items():
+    for name, numbers in released.arrays.items():
         assert torch.equal(numbers, wanted.arrays[name])
         assert bool(torch.isfinite(numbers).all())
 
@@ -231,8 +231,8 @@ def test_the_histogram_has_the_noise_of_its_relation(
     fixture: str, delta: float, request: pytest.FixtureRequest
 ) -> None:
     ledger = request.getfixturevalue(fixture)
-    found = histogram_ratio(ledger, SystemNoise())
-    assert found == pytest.approx(delta, rel=0.06)
+    result = histogram_ratio(ledger, SystemNoise())
+    assert result == pytest.approx(delta, rel=0.06)
     assert histogram_ratio(ledger, HalfNoise()) != pytest.approx(delta, rel=0.06)
     entry = ledger.account().entries[0]
     assert entry.charge.sensitivity == pytest.approx(delta)

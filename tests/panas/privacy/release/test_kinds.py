@@ -308,19 +308,19 @@ def test_one_row_moves_sums_by_its_own_part_exactly(n: int):
 
 def test_products_are_exact_in_every_order_and_parts_add_up(monkeypatch: pytest.MonkeyPatch):
     u = grid_rows(drawn(3000).z)
-    found = products(u, u)
+    values = products(u, u)
     for order in (torch.arange(3000).flip(0), torch.randperm(3000)):
-        assert torch.equal(products(u[order], u[order]), found)
+        assert torch.equal(products(u[order], u[order]), values)
     steps = (u / GRID).long()
     whole = (steps[:, :, None] * steps[:, None, :]).sum(0)  # whole numbers of 64 bits
-    assert torch.equal((found / GRID**2).long(), whole)
+    assert torch.equal((values / GRID**2).long(), whole)
     monkeypatch.setattr(release_rows, "AT_ONCE", 7)
-    assert torch.equal(products(u, u), found)
+    assert torch.equal(products(u, u), values)
 
 
 def class_sums_of(data: Rows) -> Tensor:
-    found = class_sums.run(data, FOUR, 0.0, ReproducibleNoise(np.random.default_rng(0)))
-    return torch.cat([t.double().flatten() for t in found.values()])
+    result = class_sums.run(data, FOUR, 0.0, ReproducibleNoise(np.random.default_rng(0)))
+    return torch.cat([t.double().flatten() for t in result.values()])
 
 
 def test_class_sums_move_by_no_more_than_is_claimed():

@@ -29,8 +29,8 @@ def test_names_are_compared_at_home_alone(name: str) -> None:
     folder, *homes = HOMES[name]
     names = names_in(folder) | ({"dprbft"} if name == "methods" else set())
     assert names
-    found = [f"{path}:{n}" for path, text in sources(*homes) for n in branches_on(text, names)]
-    assert not found, f"ask the {name} instead: {', '.join(found)}"
+    results = [f"{path}:{n}" for path, text in sources(*homes) for n in branches_on(text, names)]
+    assert not results, f"ask the {name} instead: {', '.join(results)}"
 
 
 @pytest.mark.parametrize(

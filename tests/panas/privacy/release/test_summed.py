@@ -49,23 +49,23 @@ def request(noise: SumNoise = NOISE) -> ReleaseRequest:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    found = Ledger(tmp_path / "ledger.jsonl")
-    found.open_account(Budget(8.0, 1e-5))
-    return found
+    result = Ledger(tmp_path / "ledger.jsonl")
+    result.open_account(Budget(8.0, 1e-5))
+    return result
 
 
 def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     numbers = moments.numbers(rows(), CLASSES)
     assert numbers.shape == (SIZE,)
-    found = moments.from_numbers(numbers, CLASSES, 0.5)
+    result = moments.from_numbers(numbers, CLASSES, 0.5)
     u = rows().z.double()
     one = torch.nn.functional.one_hot(rows().y, CLASSES).double()
-    torch.testing.assert_close(found.A, u.T @ u, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.B, one.T @ u, rtol=1e-4, atol=1e-4)
-    assert found.variance == 0.25
-    assert found.counts_variance == (0.5 / moments.COUNTS) ** 2
-    assert found.counts is not None
-    assert torch.equal(found.counts, torch.bincount(rows().y, minlength=CLASSES).float())
+    torch.testing.assert_close(result.A, u.T @ u, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.B, one.T @ u, rtol=1e-4, atol=1e-4)
+    assert result.variance == 0.25
+    assert result.counts_variance == (0.5 / moments.COUNTS) ** 2
+    assert result.counts is not None
+    assert torch.equal(result.counts, torch.bincount(rows().y, minlength=CLASSES).float())
     assert moments.numbers_of(D, CLASSES) == SIZE
     # A unit moves them by |u|^2 in A, |u| in B, and c in its label's count.
     less = moments.numbers(Rows(rows().z[1:], rows().y[1:]), CLASSES)
@@ -143,12 +143,12 @@ def test_a_share_has_the_noise_that_its_local_cost_says_and_half_of_it_is_caught
 ):
     error = 5 * (2 / SIZE) ** 0.5
     assert abs(noise_of(ledger, discrete_gaussian) - 1) < error
-    found = []
+    results = []
     for k in range(8):
         one = Ledger(tmp_path / str(k) / "ledger.jsonl")
         one.open_account(Budget(8.0, 1e-5))
-        found.append(noise_of(one, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
-    assert sum(found) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
+        results.append(noise_of(one, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
+    assert sum(results) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
 
 
 def test_without_noise_a_sum_is_exact_and_unprotected(tmp_path: Path):
@@ -157,8 +157,8 @@ def test_without_noise_a_sum_is_exact_and_unprotected(tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
     summand = add_to_sum(request(noise), rows, noise=noise, ledger=ledger)
-    found = from_steps(summand.steps, noise.step)
-    torch.testing.assert_close(found, moments.numbers(rows(), CLASSES), rtol=0, atol=1e-7)
+    values = from_steps(summand.steps, noise.step)
+    torch.testing.assert_close(values, moments.numbers(rows(), CLASSES), rtol=0, atol=1e-7)
     assert np.array_equal(summand.steps, in_steps(moments.numbers(rows(), CLASSES), noise.step))
 
 
@@ -182,10 +182,10 @@ NUMBERS = st.floats(-(2.0**40), 2.0**40, width=32)
 @given(st.lists(NUMBERS, max_size=3 * BLOCK), st.sampled_from(FORMS))
 def test_numbers_move_no_further_than_the_bound_and_only_once(numbers: list[float], form: str):
     exact = torch.tensor(numbers)
-    found = rounded({"x": exact}, form)["x"]  # type: ignore[arg-type]
-    bound = rounding(found, form)  # type: ignore[arg-type]
-    assert bool(((found.double() - exact.double()).abs() <= bound).all())
-    again = encode({"x": found}, form)  # type: ignore[arg-type]
+    result = rounded({"x": exact}, form)["x"]  # type: ignore[arg-type]
+    bound = rounding(result, form)  # type: ignore[arg-type]
+    assert bool(((result.double() - exact.double()).abs() <= bound).all())
+    again = encode({"x": result}, form)  # type: ignore[arg-type]
     first = encode({"x": exact}, form)  # type: ignore[arg-type]
     assert all(again[name].numpy().tobytes() == first[name].numpy().tobytes() for name in first)
 
@@ -193,12 +193,12 @@ def test_numbers_move_no_further_than_the_bound_and_only_once(numbers: list[floa
 @pytest.mark.parametrize("form", FORMS)
 def test_a_block_is_what_a_loop_makes_of_it(form: Compression):
     exact = torch.randn(3, 2 * BLOCK, generator=torch.Generator().manual_seed(1)) * 1e3
-    found = rounded({"x": exact}, form)["x"].flatten().tolist()
+    result = rounded({"x": exact}, form)["x"].flatten().tolist()
     for at in range(0, exact.numel(), BLOCK):
         block = exact.flatten()[at : at + BLOCK].tolist()
         bits = {"int8": 7, "float16": 15}[form]
         step = 2.0 ** (int(np.frexp(max(map(abs, block)))[1]) - bits)
-        for number, got in zip(block, found[at : at + BLOCK], strict=True):
+        for number, got in zip(block, result[at : at + BLOCK], strict=True):
             in_steps = number / step
             wanted = round(in_steps) if form == "int8" else float(np.float16(in_steps))
             assert got == wanted * step
@@ -208,8 +208,8 @@ def test_a_block_is_what_a_loop_makes_of_it(form: Compression):
 def test_bytes_are_saved(form: Compression, least: float):
     arrays = {"A": torch.randn(4000), "B": torch.randn(10, 80), "y": torch.arange(5)}
     before, after = (
-        sum(a.numel() * a.element_size() for a in found.values())
-        for found in (arrays, encode(arrays, form))
+        sum(a.numel() * a.element_size() for a in result.values())
+        for result in (arrays, encode(arrays, form))
     )
     assert before / after > least
     assert torch.equal(rounded(arrays, form)["y"], arrays["y"])

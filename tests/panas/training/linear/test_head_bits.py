@@ -25,11 +25,11 @@ def rows(n: int, seed: int = 0) -> Tensor:
 
 
 def weights(hostile: bool) -> Tensor:
-    found = torch.randn(CLASSES, D, generator=torch.Generator().manual_seed(3))
+    result = torch.randn(CLASSES, D, generator=torch.Generator().manual_seed(3))
     if hostile:  # what is left of a sum is rounding
-        found = 1e8 * found
-        found[:, 1::2] = -found[:, 0::2]
-    return found
+        result = 1e8 * result
+        result[:, 1::2] = -result[:, 0::2]
+    return result
 
 
 @pytest.mark.parametrize("hostile", [False, True])
@@ -81,9 +81,9 @@ def test_public_models_and_averages_have_their_bits_at_every_size():
     said = {"forest": forest.logits, "logistic": logistic.logits}
     whole = {name: of(x) for name, of in said.items()}
     prior = torch.tensor([0.2, 0.5, 0.3]).log()
-    found = average({k: v[:80] for k, v in whole.items()}, public.y, prior)
-    p = found.probabilities(whole, prior)
+    result = average({k: v[:80] for k, v in whole.items()}, public.y, prior)
+    p = result.probabilities(whole, prior)
     for n in (1, 2, 3, 7, 16, 33, 255, 299):
         part = {name: of(x[:n]) for name, of in said.items()}
         assert all(torch.equal(part[k], whole[k][:n]) for k in said)
-        assert torch.equal(found.probabilities(part, prior), p[:n])
+        assert torch.equal(result.probabilities(part, prior), p[:n])

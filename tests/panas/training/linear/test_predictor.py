@@ -67,11 +67,11 @@ def test_all_of_it_comes_back(facts: Facts, tmp_path: Path, network: bool, over:
 def test_logits_are_what_the_table_says(facts: Facts):
     c, x = made(facts, network=True).candidates, torch.rand(7, *facts.shape)
     z = c.phi(x)
-    found = c.logits(x)
-    assert set(found) == {"shared", "own", "residual", "network"}
+    values = c.logits(x)
+    assert set(values) == {"shared", "own", "residual", "network"}
     shared = 12 * z @ c.heads["shared"].T
-    torch.testing.assert_close(found["shared"], shared)
-    torch.testing.assert_close(found["residual"], shared + c.log_prior + c.residual(z))
+    torch.testing.assert_close(values["shared"], shared)
+    torch.testing.assert_close(values["residual"], shared + c.log_prior + c.residual(z))
     alone = replace(c, over=None).logits(x)["residual"]
     torch.testing.assert_close(alone, c.log_prior + c.residual(z))
     assert c.logits(x[:0])["network"].shape == (0, 10)
@@ -92,9 +92,9 @@ def loaded(path: Path, facts: Facts) -> Predictor:
     x = torch.rand(8, *facts.shape, generator=generator) * 2 - 1
     y = torch.arange(8) % facts.classes
     write_predictor(path, weighed(candidates, x, y, {"facts": facts.to_json()}))
-    found = panas.load(path)
-    assert isinstance(found, Predictor)
-    return found
+    result = panas.load(path)
+    assert isinstance(result, Predictor)
+    return result
 
 
 def named(facts: Facts, probabilities: Tensor) -> tuple[str, ...]:
@@ -103,22 +103,22 @@ def named(facts: Facts, probabilities: Tensor) -> tuple[str, ...]:
 
 def test_a_predictor_prepares_pictures_and_names_their_classes(tmp_path: Path):
     facts = Facts(class_names=("cat", "dog", "owl"), shape=(1, 8, 8), dtype="uint8")
-    found = loaded(tmp_path / "p.safetensors", facts)
+    predictor = loaded(tmp_path / "p.safetensors", facts)
     x = np.random.default_rng(0).integers(0, 256, (9, 8, 8), dtype=np.uint8)
-    by_hand = found.probabilities_of(torch.from_numpy(x)[:, None].float() / 127.5 - 1)
-    assert torch.allclose(found.probabilities(x), by_hand)
-    assert found.predict(x) == named(facts, by_hand)
-    assert len(set(found.predict(x))) > 1
-    assert found.class_names == facts.class_names
+    by_hand = predictor.probabilities_of(torch.from_numpy(x)[:, None].float() / 127.5 - 1)
+    assert torch.allclose(predictor.probabilities(x), by_hand)
+    assert predictor.predict(x) == named(facts, by_hand)
+    assert len(set(predictor.predict(x))) > 1
+    assert predictor.class_names == facts.class_names
     with pytest.raises(BadInput, match="shape"):
-        found.predict(np.zeros((2, 5, 5), np.uint8))
+        predictor.predict(np.zeros((2, 5, 5), np.uint8))
 
 
 def test_a_predictor_of_a_table_prepares_rows(tmp_path: Path):
-    found = loaded(tmp_path / "p.safetensors", TABLE)
-    wanted = found.probabilities_of(INPUTS)
-    assert torch.allclose(found.probabilities(ROWS), wanted, atol=1e-6)
-    assert found.predict(ROWS) == named(TABLE, wanted)
+    predictor = loaded(tmp_path / "p.safetensors", TABLE)
+    wanted = predictor.probabilities_of(INPUTS)
+    assert torch.allclose(predictor.probabilities(ROWS), wanted, atol=1e-6)
+    assert predictor.predict(ROWS) == named(TABLE, wanted)
 
 
 def test_another_file_is_refused_in_a_line(tmp_path: Path):

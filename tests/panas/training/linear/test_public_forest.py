@@ -44,9 +44,9 @@ def table(n: int, seed: int = 0) -> Samples:
 
 @cache
 def forest(n: int = 200) -> PublicForest:
-    found = fit_public_forest(table(n))
-    assert found is not None
-    return found
+    result = fit_public_forest(table(n))
+    assert result is not None
+    return result
 
 
 def bare(samples: Samples) -> Tensor:
@@ -67,8 +67,8 @@ def test_all_is_possible_and_sums_to_one():
     assert p.min() == pytest.approx(1 / 44)  # a class that no tree has seen
     linear = logistic_of().logits(linear_table(50, seed=1).inputs()).exp()
     assert linear[:, 3].min() >= 0.999 / (CLASSES * 61)
-    for found in (p, linear):
-        assert found.sum(1).numpy() == pytest.approx(1.0)
+    for result in (p, linear):
+        assert result.sum(1).numpy() == pytest.approx(1.0)
     for model in (forest(), logistic_of()):
         assert model.logits(table(0).inputs()).shape == (0, 4)
 
@@ -100,11 +100,13 @@ def test_an_average_follows_it_where_it_is_better():
 
 def test_even_votes_are_sharpened_and_then_likelier():
     public, test = table(600), table(2000, seed=1)
-    found = fit_public_forest(public)
-    assert found is not None
-    said = found.logits(test.inputs())
-    assert found.temperature < 0.8
-    assert F.cross_entropy(said, test.y) < 0.95 * F.cross_entropy(said * found.temperature, test.y)
+    result = fit_public_forest(public)
+    assert result is not None
+    values = result.logits(test.inputs())
+    assert result.temperature < 0.8
+    assert F.cross_entropy(values, test.y) < 0.95 * F.cross_entropy(
+        values * result.temperature, test.y
+    )
 
 
 def test_the_temperature_is_of_votes_by_trees_that_have_not_seen_a_row():
@@ -151,21 +153,21 @@ def linear_table(n: int, seed: int = 0) -> Samples:
 
 @cache
 def logistic_of(n: int = 60) -> PublicLogistic:
-    found = fit_public_logistic(linear_table(n))
-    assert found is not None
-    return found
+    result = fit_public_logistic(linear_table(n))
+    assert result is not None
+    return result
 
 
 def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logistic, "PENALTIES", (1.0,))
     train, test = linear_table(60), linear_table(300, seed=1)
-    found = fit_public_logistic(train)
-    assert found is not None
+    result = fit_public_logistic(train)
+    assert result is not None
     x, v = (s.inputs().flatten(1).numpy() for s in (train, test))
     scale = StandardScaler().fit(x)
     oracle = LogisticRegression(C=1.0, max_iter=1000, tol=1e-8)
     p = oracle.fit(scale.transform(x), train.y.numpy()).predict_proba(scale.transform(v))
-    said = (found.logits(test.inputs()).exp() * 61 - 1 / CLASSES) / 60
+    said = (result.logits(test.inputs()).exp() * 61 - 1 / CLASSES) / 60
     assert said[:, :3].numpy() == pytest.approx(p, abs=2e-3)
 
 
@@ -179,11 +181,11 @@ def test_the_penalty_is_for_rows_that_are_not_seen():
 @pytest.mark.slow
 def test_they_are_fitted_once_for_the_same_rows():
     first, second = table(40), table(40, 1)
-    found = public_models(first, table=True)
-    assert found.forest is not None
-    assert found.logistic is not None
-    assert public_models(first, table=True) is found
+    models = public_models(first, table=True)
+    assert models.forest is not None
+    assert models.logistic is not None
+    assert public_models(first, table=True) is models
     other = public_models(second, table=True)
-    assert other is not found
+    assert other is not models
     assert public_models(second, table=True) is other
     assert public_models(first, table=False) == PublicModels()  # of pictures

@@ -120,10 +120,10 @@ def test_more_samples_or_budget_never_get_less_far(rule):
 @pytest.mark.parametrize("n", SIZES)
 def test_no_step_is_too_fast_and_no_batch_empty(rule, n):
     for epsilon in (1e-3, 1.0, 50.0, math.inf):
-        found = rule(n, epsilon)
-        assert recipe.SLOWEST <= found.learning_rate <= recipe.FASTEST
-        assert 1 <= found.batch_size <= n
-        assert found.epochs <= 48 * recipe.LONGEST / recipe.SMALLER
+        result = rule(n, epsilon)
+        assert recipe.SLOWEST <= result.learning_rate <= recipe.FASTEST
+        assert 1 <= result.batch_size <= n
+        assert result.epochs <= 48 * recipe.LONGEST / recipe.SMALLER
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(1500, 8.0), (6000, 3.0), (6000, 8.0)])

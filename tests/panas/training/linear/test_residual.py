@@ -38,9 +38,9 @@ def test_without_clip_and_noise_it_is_gradient_descent_over_the_offset():
         loss = F.cross_entropy(offset + rows.z @ V.T + v, rows.y)
         for p, g in zip((V, v), torch.autograd.grad(loss, (V, v)), strict=True):
             p.data -= 0.7 * g
-    found = fitted(rows, offset, PLAN)
-    torch.testing.assert_close(found.weight.detach(), V.detach(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(found.bias.detach(), v.detach(), atol=1e-5, rtol=1e-4)
+    result = fitted(rows, offset, PLAN)
+    torch.testing.assert_close(result.weight.detach(), V.detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(result.bias.detach(), v.detach(), atol=1e-5, rtol=1e-4)
 
 
 def test_one_strange_row_moves_a_step_by_no_more_than_the_clip():
@@ -50,8 +50,8 @@ def test_one_strange_row_moves_a_step_by_no_more_than_the_clip():
     for strange in (1e30, float("nan"), -1e4):
         z, other = rows.z.clone(), offset.clone()
         z[3], other[3] = strange, strange
-        found = fitted(rows._replace(z=z), other, plan, 1.0)
-        moved = torch.cat([found.weight - whole.weight, (found.bias - whole.bias)[:, None]], 1)
+        result = fitted(rows._replace(z=z), other, plan, 1.0)
+        moved = torch.cat([result.weight - whole.weight, (result.bias - whole.bias)[:, None]], 1)
         assert moved.norm() <= 2 * plan.clip / N * 1.001
 
 
@@ -60,8 +60,8 @@ def test_rows_of_one_group_move_a_step_like_one():
     plan = replace(PLAN, clip=1e-3, epochs=1)
     groups = torch.arange(N) // 4
     grouped = replace(plan, samples=N // 4, batch_size=N // 4)
-    found = fitted(rows._replace(groups=groups), offset, grouped, 1.0)
-    step = torch.cat([found.weight, found.bias[:, None]], 1).norm()
+    result = fitted(rows._replace(groups=groups), offset, grouped, 1.0)
+    step = torch.cat([result.weight, result.bias[:, None]], 1).norm()
     assert 0 < step <= plan.clip * 1.001
 
 
@@ -76,9 +76,9 @@ def test_without_an_offset_it_is_logistic_regression():
     mine = fit_logistic(z, y, torch.zeros(200, 3), 2.0)
     theirs = LogisticRegression(C=0.5, tol=1e-8, max_iter=1000).fit(z.numpy(), y.numpy())
     with torch.no_grad():
-        found = mine(z).softmax(1)
+        result = mine(z).softmax(1)
     torch.testing.assert_close(
-        found, torch.from_numpy(theirs.predict_proba(z.numpy())).float(), atol=2e-3, rtol=1e-2
+        result, torch.from_numpy(theirs.predict_proba(z.numpy())).float(), atol=2e-3, rtol=1e-2
     )
 
 

@@ -46,8 +46,8 @@ def test_a_head_of_exact_moments_is_scikit_learns_ridge(penalty: float):
     z, y = rows()
     oracle = Ridge(alpha=penalty, fit_intercept=False)
     oracle.fit(z.double().numpy(), np.eye(CLASSES)[y.numpy()] - 1 / CLASSES)
-    found = ridge(exact_moments(z, y, CLASSES), penalty)
-    np.testing.assert_allclose(found.numpy(), oracle.coef_, atol=1e-8)
+    result = ridge(exact_moments(z, y, CLASSES), penalty)
+    np.testing.assert_allclose(result.numpy(), oracle.coef_, atol=1e-8)
 
 
 def test_a_head_around_another_is_the_ridge_of_what_that_leaves():
@@ -56,8 +56,8 @@ def test_a_head_around_another_is_the_ridge_of_what_that_leaves():
     around = torch.randn(CLASSES, D, generator=g, dtype=torch.float64)
     aim = torch.eye(CLASSES, dtype=torch.float64)[y] - 1 / CLASSES - z.double() @ around.T
     oracle = Ridge(alpha=2.0, fit_intercept=False).fit(z.double().numpy(), aim.numpy())
-    found = ridge(exact_moments(z, y, CLASSES), 2.0, around)
-    np.testing.assert_allclose(found.numpy(), oracle.coef_ + around.numpy(), atol=1e-8)
+    result = ridge(exact_moments(z, y, CLASSES), 2.0, around)
+    np.testing.assert_allclose(result.numpy(), oracle.coef_ + around.numpy(), atol=1e-8)
 
 
 def test_noise_decides_between_the_own_and_the_shared_head_which_stay_finite():
@@ -122,11 +122,11 @@ def test_of_equal_noise_moments_are_added_up_to_the_bit_and_none_are_zeros():
     counts, variance = torch.zeros(CLASSES), 0.0
     for m in sent:
         A, B, variance, counts = A + m.A, B + m.B, variance + m.variance, counts + m.counts
-    found = pooled(iter(sent), CLASSES, D)
-    assert torch.equal(found.A, A)
-    assert torch.equal(found.B, B)
-    assert torch.equal(found.counts, counts)
-    assert found.variance == variance
+    moments = pooled(iter(sent), CLASSES, D)
+    assert torch.equal(moments.A, A)
+    assert torch.equal(moments.B, B)
+    assert torch.equal(moments.counts, counts)
+    assert moments.variance == variance
     none = pooled([], CLASSES, D)
     assert not none.A.any()
     assert none.counts is not None
@@ -139,8 +139,8 @@ def test_the_noisiest_site_does_not_drown_the_others():
     counts = torch.stack([m.counts for m in sent]).sum(0)
 
     def right(m: Moments) -> float:
-        said = logits(shared_head(m), test)
-        return float((said.argmax(1) == labels).double().mean())
+        values = logits(shared_head(m), test)
+        return float((values.argmax(1) == labels).double().mean())
 
     weighed, without = (pooled(some, CLASSES, D) for some in (sent, sent[:9]))
     even = Moments(sum(m.A for m in sent), sum(m.B for m in sent), 6544.0, counts)  # type: ignore[arg-type]

@@ -78,21 +78,21 @@ class Hub:
     def answered(
         self, door: str, path: str, body: bytes = b"", *, size: int | None = None, **headers: str
     ) -> tuple[int, bytes]:
-        found: list[Any] = []
+        result: list[Any] = []
 
         async def receive() -> Any:
             self.read += len(body)
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(event: Any) -> None:
-            found.append(event)
+            result.append(event)
 
         given = {"content-length": str(len(body) if size is None else size)} | headers
         lines = [(k.encode(), v.encode()) for k, v in given.items() if v]
         self.visitor = Visitor(door)
         scope = {"type": "http", "path": path, "headers": lines}
         asyncio.run(self.door(scope | {"state": {"visit": self.visitor}}, receive, send))
-        return found[0]["status"], found[1]["body"]
+        return result[0]["status"], result[1]["body"]
 
     def announce(self, cap: int) -> None:
         """Let the hub ask the node, and the node announce its reply."""

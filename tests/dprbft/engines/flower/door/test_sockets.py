@@ -108,10 +108,10 @@ def secured(server: Up, folder: Path) -> ssl.SSLSocket:
 def said(link: socket.socket, path: str) -> bytes:
     """The body of what is answered."""
     link.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    found = b""
-    while b"0\r\n\r\n" not in found:
-        found += link.recv(1000)
-    return found.split(b"\r\n\r\n")[1]
+    result = b""
+    while b"0\r\n\r\n" not in result:
+        result += link.recv(1000)
+    return result.split(b"\r\n\r\n")[1]
 
 
 @pytest.mark.slow
