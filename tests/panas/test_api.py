@@ -215,7 +215,8 @@ def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) 
     with pytest.raises(BadInput, match="that have spent epsilon"):
         quick_tune(again, tmp_path / "b", epsilon=4.0, strict=True)
     assert not (tmp_path / "b" / "ledger.jsonl").exists()
-    said = rf"{len(order)} of these {len(order)} samples have spent up to epsilon {result.epsilon:.3g} "
+    n = len(order)
+    said = rf"{n} of these {n} samples have spent up to epsilon {result.epsilon:.3g} "
     with pytest.warns(UserWarning, match=said + "in earlier runs; together up to [5-7]"):
         quick_tune(again, tmp_path / "b", epsilon=4.0)
     with pytest.warns(UserWarning, match="in earlier runs; together up to [6-9]"):
