@@ -385,7 +385,7 @@ def plan_steps(site: Site, steps: Steps, noise_multiplier: float | None = None) 
     if spending.plan is not None and spending.plan.noise_multiplier > noise_multiplier:
         raise BudgetExhausted(
             f"expected noise of at least {spending.plan.noise_multiplier:.3g} times the clip for "
-            f"{steps.number} steps on {site.place.name}, got {noise_multiplier:g}; raise "
+            f"{steps.number} steps on {site.paths.name}, got {noise_multiplier:g}; raise "
             "federation.options.noise_multiplier or privacy.epsilon"
         )
     plan = Plan(

@@ -9,7 +9,7 @@ from typing import Any
 
 from dprbft.config.files import build_config, with_paths
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import Ground, OpenRun, hold, prepare
 from dprbft.run.events import Listener
 from dprbft.run.stages import all_stages, begin
@@ -54,7 +54,7 @@ def simulate(
         raise BadInput("expected sites on this machine, got those of a hub; use `panas run --hub`")
     ground = Ground.of(run)
     prepare(run, config, resume=True)
-    with hold(run), InProcess(places_of(run), workers, device) as engine:
+    with hold(run), InProcess(read_sites(run), workers, device) as engine:
         opened = OpenRun(run, config, engine, progress)
         begin(opened, ground)
         all_stages(opened)

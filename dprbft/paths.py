@@ -1,7 +1,7 @@
 """The files of a run and of its sites: a contract with whoever reads them.
 
 A run's directory holds what the server has, and of a simulation the sites too; a site's directory
-(`SitePlace`) holds everything else, in a folder `runs/NAME/` a run.
+(`SitePaths`) holds everything else, in a folder `runs/NAME/` a run.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ def masked_file(home: Path, round: int) -> Path:
 
 
 @dataclass(frozen=True)
-class SitePlace:
+class SitePaths:
     """A site of a run: its number there, its name, its directory, and what it calls the run."""
 
     index: int
@@ -119,12 +119,12 @@ class SitePlace:
         return self.folder / "runs" / self.run
 
     @property
-    def there(self) -> bool:
+    def is_present(self) -> bool:
         """Whether the site's directory is where it should be."""
         return settings_file(self.folder).is_file()
 
 
-def write_places(run: Path, places: Sequence[SitePlace]) -> None:
+def write_sites(run: Path, site_paths: Sequence[SitePaths]) -> None:
     """Note where a run's sites are; those inside the run's directory move along with it."""
     sites = [
         {
@@ -132,12 +132,12 @@ def write_places(run: Path, places: Sequence[SitePlace]) -> None:
             "folder": str(p.folder.relative_to(run) if p.folder.is_relative_to(run) else p.folder),
             "run": p.run,
         }
-        for p in places
+        for p in site_paths
     ]
     write_json(sites_file(run), {"sites": sites})
 
 
-def places_of(run: Path) -> tuple[SitePlace, ...]:
+def read_sites(run: Path) -> tuple[SitePaths, ...]:
     """Where a run's sites are, by their number.
 
     BadInput without a run, or if its sites are elsewhere.
@@ -152,7 +152,7 @@ def places_of(run: Path) -> tuple[SitePlace, ...]:
             f"expected a run whose sites are on this machine, got {run}, a hub's: their data, "
             "ledgers and accuracies stay with them; ask there, or simulate the federation"
         )
-    return _places(run, path.stat().st_mtime_ns)
+    return _sites(run, path.stat().st_mtime_ns)
 
 
 def is_hub(run: Path) -> bool:
@@ -167,11 +167,11 @@ def write_remote(run: Path, names: Sequence[str]) -> None:
 
 
 @lru_cache(maxsize=8)
-def _places(run: Path, changed: int) -> tuple[SitePlace, ...]:
+def _sites(run: Path, changed: int) -> tuple[SitePaths, ...]:
     sites = enumerate(read_json(sites_file(run))["sites"])
-    return tuple(SitePlace(i, s["name"], run / s["folder"], s["run"]) for i, s in sites)
+    return tuple(SitePaths(i, s["name"], run / s["folder"], s["run"]) for i, s in sites)
 
 
 def home(run: Path, index: int) -> Path:
     """The folder of the site with this number for a run."""
-    return places_of(run)[index].home
+    return read_sites(run)[index].home

@@ -31,7 +31,7 @@ import numpy as np
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import ledger_file, places_of
+from dprbft.paths import ledger_file, read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
 from dprbft.run.stages import exchange_stage, search_stage, train_stage, tune_stage
@@ -66,13 +66,13 @@ def tell(event: Event) -> None:
     print(sentence(event))
 
 
-engine = InProcess(places_of(run))
+engine = InProcess(read_sites(run))
 opened = OpenRun(run, config, engine, listener=tell)
 view = opened.view
 
 # %%
 figure, axis = plt.subplots(figsize=(7, 2.5))
-for site in view.places:
+for site in view.sites:
     counts = view.site(site.index).train.histogram().numpy()
     axis.bar(np.arange(10) + 0.2 * site.index - 0.3, counts, width=0.2, label=site.name)
 axis.set(xlabel="class", ylabel="training samples", xticks=range(10))
@@ -100,7 +100,7 @@ exchange_stage(opened)
 _ = search_stage(opened)
 
 # %%
-tried = SearchRecord.read(view.places[0].home).result.history
+tried = SearchRecord.read(view.sites[0].home).result.history
 figure, axis = plt.subplots(figsize=(7, 2.5))
 axis.plot([1 + k for k in range(len(tried))], [c.fitness for c in tried], "o")
 axis.set(xlabel="network tried", ylabel="agreement, all classes alike")
@@ -133,7 +133,7 @@ train_stage(opened)
 # shows both.
 
 # %%
-for site in view.places:
+for site in view.sites:
     row = totals(Ledger(ledger_file(site.folder)).account())
     print(
         f"{site.name}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; by itself, the histogram "

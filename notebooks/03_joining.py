@@ -34,7 +34,7 @@ import panas
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Release
-from dprbft.paths import ledger_file, places_of, predictor_file, sent_file
+from dprbft.paths import ledger_file, predictor_file, read_sites, sent_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
 from dprbft.run.stages import exchange_stage, search_stage, train_stage, tune_stage
@@ -85,7 +85,7 @@ def tell(event: Event) -> None:
     print(sentence(event))
 
 
-engine = InProcess(places_of(run))
+engine = InProcess(read_sites(run))
 opened = OpenRun(run, config, engine, listener=tell)
 view = opened.view
 classes = view.facts.classes
@@ -150,9 +150,9 @@ exchange_stage(opened)
 # %%
 messages = [
     Release.from_bytes(sent_file(p.home, 1).read_bytes(), width=phi.width, classes=classes)
-    for p in view.places
+    for p in view.sites
 ]
-for place, message in zip(view.places, messages, strict=True):
+for place, message in zip(view.sites, messages, strict=True):
     size = sent_file(place.home, 1).stat().st_size
     parts = ", ".join(f"{k} of {tuple(v.shape)}" for k, v in sorted(message.arrays.items()))
     print(f"{place.name}: {size:,} bytes: {parts}, a histogram of {classes} counts")
@@ -246,7 +246,7 @@ for site in summary["clients"]:
 # The ledger of each site holds three charges: histogram (under "search"), release, and DP-SGD.
 
 # %%
-for place in view.places:
+for place in view.sites:
     row = totals(Ledger(ledger_file(place.folder)).account())
     print(
         f"{place.name}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; by itself, the "
@@ -262,7 +262,7 @@ for place in view.places:
 # nothing covers. The student alone (`models/kept.safetensors`) may be shown to whomever the spent epsilon is shown to.
 
 # %%
-predictor = panas.load(predictor_file(view.places[0].home))
+predictor = panas.load(predictor_file(view.sites[0].home))
 shares = sorted(predictor.average.shares().items(), key=lambda item: -item[1])
 print("weights:", ", ".join(f"{name} {share:.0%}" for name, share in shares))
 fresh = order[1200:1212]

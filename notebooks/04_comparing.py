@@ -52,7 +52,7 @@ planned = plan(
 for run in planned.runs:
     config = run.config
     print(
-        f"{run.place}: {config.federation.planned_rounds} rounds, epsilon {config.privacy.epsilon}"
+        f"{run.folder}: {config.federation.planned_rounds} rounds, epsilon {config.privacy.epsilon}"
     )
 
 # %% [markdown]
@@ -69,7 +69,7 @@ def tell(run: Planned, results: Results) -> None:
     found = results.found[run]
     each = ", ".join(f"{a:.3f}" for a in found.accuracy)
     print(
-        f"{run.place}: accuracy of the sites {each}; epsilon {max(map(float, found.epsilon)):.2f}"
+        f"{run.folder}: accuracy of the sites {each}; epsilon {max(map(float, found.epsilon)):.2f}"
     )
 
 

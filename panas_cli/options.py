@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dprbft.config.place import is_path
+from dprbft.config.where import is_path
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.requests import Reach, Request

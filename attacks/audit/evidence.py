@@ -19,7 +19,7 @@ from dprbft.paths import (
     last_model_file,
     ledger_file,
     map_file,
-    places_of,
+    read_sites,
     server_folder,
 )
 from dprbft.run.view import RunView
@@ -48,7 +48,7 @@ class ClaimedNoise:
 
 def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
-    path = ledger_file(places_of(run)[release.site].folder)
+    path = ledger_file(read_sites(run)[release.site].folder)
     if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
     entries = {e.id: e for e in Ledger(path).account().entries}
@@ -96,7 +96,7 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
 def histogram_scale(run: Path, release: Release) -> float | None:
     """Standard deviation of the noise that was charged for a release's label histogram; None where
     there is no histogram, ledger, charge or noise."""
-    path = ledger_file(places_of(run)[release.site].folder)
+    path = ledger_file(read_sites(run)[release.site].folder)
     if release.histogram is None or not path.is_file():
         return None
     account = Ledger(path).account()
@@ -128,7 +128,7 @@ def common_map(view: RunView) -> FeatureMap | None:
 def load_release(view: RunView, site: SiteData) -> Received | None:
     """A site's last release, as it arrived at the server, and what made it, checked against the
     run and each other; None if none arrived."""
-    run, federation, name = view.run, view.facts, view.places[site.id].name
+    run, federation, name = view.run, view.facts, view.sites[site.id].name
     arrived = received(server_folder(run), site.id)
     if arrived is None:
         return None
@@ -170,7 +170,7 @@ def _by_network(view: RunView, release: Release) -> Received:
     if (saved.spec.shape, saved.spec.width) != (shape, width):
         raise BadInput(
             f"expected a network for samples of shape {shape} and width {width} of "
-            f"{view.places[release.site].name}, got {saved.spec.shape} and {saved.spec.width}; "
+            f"{view.sites[release.site].name}, got {saved.spec.shape} and {saved.spec.width}; "
             "train the run again"
         )
     return Received(release, saved.bottom, saved.genome)
@@ -179,7 +179,7 @@ def _by_network(view: RunView, release: Release) -> Received:
 def _check_labels(view: RunView, site: SiteData, release: Release, width: int) -> None:
     """Refuse rows whose labels are not those of the samples that they should be of."""
     kind = kind_named(release.kind)
-    samples, of = site.train, f"training samples of {view.places[site.id].name}"
+    samples, of = site.train, f"training samples of {view.sites[site.id].name}"
     if kind.READS == "public":
         samples, of = view.public, "public samples"
     for name, spec in kind.arrays(view.facts.classes, width).items():

@@ -77,7 +77,7 @@ def masked_evidence(view: RunView, id: int) -> MaskedEvidence | None:
 
 
 def _entries(view: RunView, id: int) -> tuple[Entry, ...]:
-    path = ledger_file(view.places[id].folder)
+    path = ledger_file(view.sites[id].folder)
     return Ledger(path).account().entries if path.is_file() else ()
 
 

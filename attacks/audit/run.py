@@ -25,7 +25,7 @@ from attacks.audit.site import audit_site
 from attacks.reconstruction.suite import OnProgress
 from dprbft.config.files import load_config
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     audit_file,
     audit_pictures,
     audit_unfinished,
@@ -34,7 +34,7 @@ from dprbft.paths import (
     ledger_file,
     map_file,
     model_file,
-    places_of,
+    read_sites,
     server_folder,
 )
 from dprbft.run.stages import stages_of
@@ -133,17 +133,17 @@ class _Work:
     on_progress: OnProgress | None
 
 
-def _sites(run: Path) -> tuple[SitePlace, ...]:
+def _sites(run: Path) -> tuple[SitePaths, ...]:
     """The run's sites that are there; BadInput if none is, or none could have sent anything."""
-    config, places = load_config(run), places_of(run)
+    config, site_paths = load_config(run), read_sites(run)
     if "audit" not in stages_of(config):
         raise BadInput(
             f"expected a run of dprbft, joined or local to attack, got one of "
             f"{config.federation.method}, whose updates no attack here reads"
         )
-    sites = tuple(place for place in places if place.there)
+    sites = tuple(paths for paths in site_paths if paths.is_present)
     if not sites:
-        raise BadInput(f"expected site {places[0].name} at {places[0].folder}, found none")
+        raise BadInput(f"expected site {site_paths[0].name} at {site_paths[0].folder}, found none")
     server = server_folder(run)
     # Sites may join and send nothing, where it would not pay: then there is a round all the same.
     began = read_rounds(server) or any(received(server, site.index) for site in sites)
@@ -155,15 +155,15 @@ def _sites(run: Path) -> tuple[SitePlace, ...]:
 def _about(run: Path, shadows: int) -> str:
     """What decides an audit: the run's files, and the attacks as they are."""
     files = [config_file(run), map_file(run), *Path(attacks.__file__).parent.rglob("*.py")]
-    for place in places_of(run):
-        arrived = received(server_folder(run), place.index)
-        files += [ledger_file(place.folder), model_file(place.home), last_model_file(place.home)]
+    for paths in read_sites(run):
+        arrived = received(server_folder(run), paths.index)
+        files += [ledger_file(paths.folder), model_file(paths.home), last_model_file(paths.home)]
         files += [arrived[0]] if arrived else []
     return digest((f for f in files if f.is_file()), {"shadows": shadows})
 
 
 def _audit_sites(
-    work: _Work, sites: tuple[SitePlace, ...], unfinished: AuditCheckpoint, workers: int
+    work: _Work, sites: tuple[SitePaths, ...], unfinished: AuditCheckpoint, workers: int
 ) -> list[DrawnAudit]:
     report = work.on_progress or (lambda _: None)
     names = {site.index: site.name for site in sites}

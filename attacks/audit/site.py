@@ -59,8 +59,8 @@ FALSE_ALARMS = 0.01
 def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
     """The audit of one site, and its pictures; see `attacks.audit.run.audit_run`."""
     view = RunView(run, load_config(run))
-    ledger = check_book(view.places[id])
-    spent = ledger.account().of_run(view.places[id].run).spent() if ledger.is_open else None
+    ledger = check_book(view.sites[id])
+    spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None
     job = _Job(view, view.site(id), spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
@@ -76,7 +76,7 @@ class _Job:
 
     @property
     def name(self) -> str:
-        return self.view.places[self.site.id].name
+        return self.view.sites[self.site.id].name
 
     @property
     def config(self) -> RunConfig:
@@ -200,7 +200,7 @@ def _attack(
         observation, private, suite, rng=rng, on_progress=job.on_progress
     )
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
-    sites, groups = len(job.view.places), private.groups
+    sites, groups = len(job.view.sites), private.groups
     verdict, evidence = judge(
         reconstructions.attacks, reconstructions.controls, rng=rng, sites=sites, groups=groups
     )
@@ -265,13 +265,13 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
         noise_multiplier=promised.noise_multiplier,
         compression=job.config.federation.compression,
     )
-    return audit_release(claim, confidence=1 - FALSE_ALARMS / len(job.view.places))
+    return audit_release(claim, confidence=1 - FALSE_ALARMS / len(job.view.sites))
 
 
 def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dict[str, bytes]]:
     """The audit of the network that a site keeps, and its curves; None where it has none."""
     site, public = job.site, job.view.public
-    path = model_file(job.view.places[site.id].home)
+    path = model_file(job.view.sites[site.id].home)
     # With one class every answer is right, for whomever.
     few = min(len(site.train), len(site.test), job.view.facts.classes) < 2
     if few or not path.is_file():
@@ -293,7 +293,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         site.train,
         site.test,
         rng=stream(job.config.seed, "audit", "network", site.id),
-        claim=replace(claim, networks=len(job.view.places)),
+        claim=replace(claim, networks=len(job.view.sites)),
         shadows=config,
     )
     title = f"{job.name}, its network: {audit.verdict}"

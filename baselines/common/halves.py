@@ -44,12 +44,12 @@ def halves(site: Site, share: float = 0.5) -> Halves:
     Privacy: one unit more is one more in one part, and moves no other.
     """
     # A key of its own: the samples that the first split left here have hashes of one range only.
-    key = hashlib.blake2b(b"halves", key=key_of(site.place)).digest()
+    key = hashlib.blake2b(b"halves", key=key_of(site.paths)).digest()
     parts = hashed_split(site.data.train, search=share, validation=0.0, test=0.0, key=key)
     result = Halves(site.data.train.take(parts.train), site.data.train.take(parts.search))
     if not site.config.federation.remote and not all(len(part) for part in result):
         raise BadInput(
             f"expected training samples for weights and for the architecture of "
-            f"{site.place.name}, got {len(site.data.train)} in all; use fewer clients"
+            f"{site.paths.name}, got {len(site.data.train)} in all; use fewer clients"
         )
     return result

@@ -34,7 +34,7 @@ from benchmarks.kept import kept
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, places_of, server_folder
+from dprbft.paths import ledger_file, read_sites, server_folder
 from dprbft.server.records import read_rounds
 from panas.privacy.gradients.per_sample import PerSample, cross_entropy
 from panas.privacy.ledger.ledger import Ledger
@@ -71,8 +71,8 @@ def measured(given: argparse.Namespace, task: Task) -> dict[str, Any]:
     """What a run gives a row of a table."""
     config = settings_for(given, task)
     with finished(config, 1) as (run, summary):
-        places = places_of(run)
-        accounts = [Ledger(ledger_file(p.folder), p.run).account() for p in places]
+        sites = read_sites(run)
+        accounts = [Ledger(ledger_file(p.folder), p.run).account() for p in sites]
         records = read_rounds(server_folder(run))
     about = [site["setting"]["about"] for site in summary["clients"]]
     searching = dp_fnas.search_rounds(config)

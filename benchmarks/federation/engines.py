@@ -38,7 +38,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.engines.node.call import receive, send
 from dprbft.engines.protocol import Engine
 from dprbft.messages import Code, Verb
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 
 BROADCAST, RELEASE = bytes(5_000), bytes(38_000)
 
@@ -140,8 +140,8 @@ def _rounds(engine: Engine, way: Way, rounds: int) -> int:
 def in_process(sites: int, rounds: int, workers: int) -> Way:
     """The pool: sites that are not there, of which a worker says just that."""
     began = time.perf_counter()
-    places = [SitePlace(i, f"s{i}", Path("/nonexistent"), "run") for i in range(sites)]
-    with InProcess(places, workers) as engine:
+    site_paths = [SitePaths(i, f"s{i}", Path("/nonexistent"), "run") for i in range(sites)]
+    with InProcess(site_paths, workers) as engine:
         way = Way("in-process", sites, time.perf_counter() - began)
         _rounds(engine, way, rounds)
     return Way(way.engine, sites, way.start, way.rounds, sites, len(BROADCAST), 0)

@@ -30,7 +30,7 @@ from benchmarks.kept import kept
 from benchmarks.runs import finished_in
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.paths import places_of, state_file
+from dprbft.paths import read_sites, state_file
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import open_site
 from dprbft.updates import Bundle
@@ -164,8 +164,8 @@ def write_rows(source: Path, target: Path, positives: float, seed: int) -> None:
 def measured(run: Path) -> dict[str, Any]:
     """How the network of a run does on all sites' test samples."""
     logits, labels, spent = [], [], []
-    for place in places_of(run):
-        site = open_site(place)
+    for paths in read_sites(run):
+        site = open_site(paths)
         memory = Bundle.read(state_file(site.home))
         logits.append(feathers.predictor(site, memory)(site.data.test))
         labels.append(site.data.test.y)

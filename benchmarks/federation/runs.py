@@ -8,7 +8,7 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, stages_of, train_stage, tune_stage
 from dprbft.run.summary import summarise
@@ -25,7 +25,7 @@ def finished(config: RunConfig, workers: int) -> Iterator[tuple[Path, dict[str, 
 def finished_in(run: Path, config: RunConfig, workers: int) -> dict[str, Any]:
     """The summary of a run in this directory, which goes on if it was begun there."""
     prepare(run, config, resume=True)
-    with InProcess(places_of(run), workers) as engine:
+    with InProcess(read_sites(run), workers) as engine:
         opened = OpenRun(run, config, engine)
         if "search" in stages_of(config):
             search_stage(opened)

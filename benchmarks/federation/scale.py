@@ -97,14 +97,14 @@ def make_data(path: Path, sites: int) -> None:
 def prepared(run: Path, config: RunConfig) -> None:
     """Make the sites; search and tune at the first, and give all others what it found."""
     prepare(run, config, resume=False)
-    places = paths.places_of(run)
-    with InProcess(places, 1) as engine:
+    sites = paths.read_sites(run)
+    with InProcess(sites, 1) as engine:
         open_run = OpenRun(run, config, engine)
         search_stage(open_run, [0])
         tune_stage(open_run, [0])
-    for place in places[1:]:
+    for site_paths in sites[1:]:
         for folder in ("search", "tune"):
-            shutil.copytree(places[0].home / folder, place.home / folder)
+            shutil.copytree(sites[0].home / folder, site_paths.home / folder)
 
 
 def _peak() -> int:
@@ -127,7 +127,7 @@ def train(run: Path, config: RunConfig) -> None:
     inprocess._serve = _noted  # the workers note theirs
     idle = _peak()
     began = time.process_time()
-    with InProcess(paths.places_of(run), 2) as engine:
+    with InProcess(paths.read_sites(run), 2) as engine:
         train_stage(OpenRun(run, config, engine))
     line = {"idle": idle, "seconds": time.process_time() - began, "peak": _peak()}
     (Path(os.environ[NOTES]) / "server.json").write_text(json.dumps(line))
@@ -153,7 +153,7 @@ def measure(sites: int, participation: float, rounds: int) -> Cost:
         lines = [json.loads(line) for f in files for line in f.read_text().splitlines()]
         server = json.loads((work / "notes" / "server.json").read_text())
         asked = sum(map(len, participants(config)))
-        sizes = [_size(place.folder) for place in paths.places_of(work / "run")]
+        sizes = [_size(site_paths.folder) for site_paths in paths.read_sites(work / "run")]
 
     def seconds(*verbs: Verb) -> float:
         return sum(line["seconds"] for line in lines if line["verb"] in verbs)

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from dprbft.config.families import CORE, Family, family_of, method_names
 from dprbft.config.flat import Section, flatten
-from dprbft.config.place import is_path
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings, Privacy
+from dprbft.config.where import is_path
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes

@@ -5,10 +5,10 @@ from typing import Any
 
 from dprbft.messages import Reply, Verb
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 from panas.runtime.pool import Pool
 
-Job = tuple[SitePlace, Machine, Verb, bytes]
+Job = tuple[SitePaths, Machine, Verb, bytes]
 
 
 class InProcess:
@@ -19,14 +19,14 @@ class InProcess:
 
     def __init__(
         self,
-        places: Sequence[SitePlace],
+        sites: Sequence[SitePaths],
         workers: int = 1,
         device: str = "cpu",
         *,
         asked: int | None = None,
     ) -> None:
-        self._places = places
-        self.workers = min(workers, max(1, asked or len(places)))
+        self._sites = sites
+        self.workers = min(workers, max(1, asked or len(sites)))
         self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.methods.serve",))
         self.inner = workers // self.workers
         self._machine = Machine(device, self.inner)
@@ -34,7 +34,7 @@ class InProcess:
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`."""
         sites = list(messages)
-        jobs = [(self._places[i], self._machine, verb, messages[i]) for i in sites]
+        jobs = [(self._sites[i], self._machine, verb, messages[i]) for i in sites]
         for at, reply in self._pool.map(_serve, jobs):
             yield sites[at], reply
 

@@ -19,7 +19,7 @@ from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.methods.joined import site as joined
 from dprbft.methods.rounds import site as rounds
 from dprbft.methods.updates import site as updates
-from dprbft.paths import SitePlace, failed_file, hello_file, refusal_file
+from dprbft.paths import SitePaths, failed_file, hello_file, refusal_file
 from dprbft.secure_sum.signing import signing_of, summed_of
 from dprbft.site.data import watching_rows
 from dprbft.site.joining import check_allowed, join, leave
@@ -48,14 +48,14 @@ SILENT = (Verb.SEARCH, Verb.TUNE, Verb.FINISH, Verb.TRAIN, Verb.EXPORT)
 """Verbs whose answer is a code, and that compute on private samples."""
 
 
-def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
+def serve(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Reply:
     """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
-    if not place.there:
+    if not paths.is_present:
         return Reply(Code.ABSENT)
     reply, error, at_work = Reply(Code.DONE), Exception(), False
     with watching_rows() as rows_read:
         try:
-            work = _work_of(place, machine, verb, content)
+            work = _work_of(paths, machine, verb, content)
             at_work = verb not in (Verb.HELLO, Verb.LEAVE)
             reply = Reply(Code.DONE, work())
         except Exception as e:
@@ -63,15 +63,15 @@ def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Rep
             at_work = at_work and not isinstance(e, BudgetExhausted)
         read = rows_read()
         hidden = (
-            reply.code is not Code.DONE and (read or at_work) and _is_remote(place, verb, content)
+            reply.code is not Code.DONE and (read or at_work) and _is_remote(paths, verb, content)
         )
-    if not place.there:  # it was taken away meanwhile: nothing leaves
+    if not paths.is_present:  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
     if reply.code is Code.DONE:
         return reply
     if reply.code is Code.FAILED and not hidden:
         raise error
-    _note(place, verb, reply.code, error, failed=hidden and (read or reply.code is Code.FAILED))
+    _note(paths, verb, reply.code, error, failed=hidden and (read or reply.code is Code.FAILED))
     if hidden:
         return Reply(Code.DONE if verb in SILENT else Code.ABSENT)
     return reply
@@ -83,33 +83,33 @@ def _code_of(error: Exception) -> Code:
     return Code.NO_BUDGET if isinstance(error, BudgetExhausted) else Code.FAILED
 
 
-def _is_remote(place: SitePlace, verb: Verb, content: bytes) -> bool:
+def _is_remote(paths: SitePaths, verb: Verb, content: bytes) -> bool:
     """Whether a hub elsewhere asks."""
-    noted = hello_file(place.home)
+    noted = hello_file(paths.home)
     hello = Hello.from_bytes(content if verb is Verb.HELLO else noted.read_bytes())
     return bool(config_of(hello.config).federation.remote)
 
 
-def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, failed: bool) -> None:
+def _note(paths: SitePaths, verb: Verb, code: Code, error: Exception, *, failed: bool) -> None:
     """Write for the owner what went wrong; of an error that was not foreseen no text, which may
     hold data."""
     unforeseen = code is Code.FAILED
     reason = type(error).__name__ if unforeseen else str(error)
     trace = trail(error) if unforeseen else []
     record = {"verb": verb, "code": code.name, "reason": reason, "trace": trace}
-    write_json(refusal_file(place.home), record)
-    path = failed_file(place.home)
+    write_json(refusal_file(paths.home), record)
+    path = failed_file(paths.home)
     if failed and verb is not Verb.HELLO and not path.is_file():  # the first says why
         write_json(path, record)
 
 
-def _work_of(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Callable[[], bytes]:
+def _work_of(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Callable[[], bytes]:
     """What a verb has a site do; BadInput if the owner or the method does not allow it."""
-    refusal_file(place.home).unlink(missing_ok=True)
+    refusal_file(paths.home).unlink(missing_ok=True)
     if verb in (Verb.HELLO, Verb.LEAVE):
-        return lambda: _greeted(place, verb, content)
-    check_allowed(place)
-    site = _with_keys(remembering(open_site(place, machine.device, machine.workers)))
+        return lambda: _greeted(paths, verb, content)
+    check_allowed(paths)
+    site = _with_keys(remembering(open_site(paths, machine.device, machine.workers)))
     method = site.config.federation.method
     verbs = VERBS[site.config.federation.family.name]
     if verb not in verbs:
@@ -122,8 +122,8 @@ def _work_of(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> 
     return work
 
 
-def _greeted(place: SitePlace, verb: Verb, content: bytes) -> bytes:
-    (join if verb is Verb.HELLO else leave)(place, content)
+def _greeted(paths: SitePaths, verb: Verb, content: bytes) -> bytes:
+    (join if verb is Verb.HELLO else leave)(paths, content)
     return b""
 
 
@@ -133,5 +133,5 @@ def _with_keys(site: Site) -> Site:
     if not names or not site.config.privacy.secure_sum:
         return site
     summed = summed_of(Hello.from_bytes(read_bytes(hello_file(site.home))))
-    place = site.place
-    return replace(site, signing=signing_of(place.folder, names, site.id, place.run, summed))
+    paths = site.paths
+    return replace(site, signing=signing_of(paths.folder, names, site.id, paths.run, summed))

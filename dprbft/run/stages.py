@@ -50,9 +50,9 @@ def begin(run: OpenRun, ground: Ground) -> list[int]:
             everyone = range(run.config.federation.clients)
             for _ in run.engine.call(Verb.LEAVE, {i: run.sites.hello(i) for i in everyone}):
                 pass
-            places = () if run.elsewhere else run.view.places
-            inside = [p for p in places if p.folder.is_relative_to(run.folder)]
-            if not any(paths.hello_file(place.home).exists() for place in inside):
+            sites = () if run.elsewhere else run.view.sites
+            inside = [p for p in sites if p.folder.is_relative_to(run.folder)]
+            if not any(paths.hello_file(site_paths.home).exists() for site_paths in inside):
                 ground.restore()
         raise
 
@@ -172,18 +172,18 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
 
     The ledger will show the same epsilon for the search once it, and tuning, are through.
     """
-    places = run.view.places
+    sites = run.view.sites
     todo = [i for i in chosen(run.config, clients) if not run.sites.done("search", i)]
-    return {i: search_price(open_site(places[i])) for i in todo if places[i].there}
+    return {i: search_price(open_site(sites[i])) for i in todo if sites[i].is_present}
 
 
 def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, JoiningPrice]:
     """What joining and a residual will have cost, by site; without those that cannot pay."""
-    places, result = run.view.places, dict[int, JoiningPrice]()
+    sites, result = run.view.sites, dict[int, JoiningPrice]()
     for i in chosen(run.config, clients):
         with suppress(BudgetExhausted):
-            if places[i].there:
-                result[i] = joining_price(open_site(places[i]))
+            if sites[i].is_present:
+                result[i] = joining_price(open_site(sites[i]))
     return result
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from dprbft.config.files import without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     ladder_picture,
     pooled_file,
     search_file,
@@ -51,27 +51,27 @@ from panas.training.linear.averaging import log_prior
 from panas.training.linear.ridge import exact_moments, logits, pooled, shared_head
 
 
-def exact_pooling(view: RunView, places: Sequence[SitePlace]) -> dict[str, float]:
+def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> dict[str, float]:
     """Test accuracy, by site, of the shared head of all samples, with the site's label frequencies.
 
     What was measured once is kept, and told of the sites that are there. Nothing is told of runs
     without a common map, and where the data of a site have gone before it was measured.
     """
-    names, path = [place.name for place in places], pooled_file(view.run)
+    names, path = [paths.name for paths in sites], pooled_file(view.run)
     record = read_json(path)["accuracy"] if path.exists() else {}
     if record.keys() >= {*names}:
         return {name: record[name] for name in names}
-    if view.feature_map is None or not all(changed(place) for place in places):
+    if view.feature_map is None or not all(changed(paths) for paths in sites):
         return {}
-    result = _measured(view, view.feature_map, places)
+    result = _measured(view, view.feature_map, sites)
     write_json(path, {"accuracy": result})
     return result
 
 
-def _measured(view: RunView, phi: FeatureMap, places: Sequence[SitePlace]) -> dict[str, float]:
+def _measured(view: RunView, phi: FeatureMap, sites: Sequence[SitePaths]) -> dict[str, float]:
     moments, tests = [], []
-    for place in places:  # of each site only what follows stays in memory
-        site = view.site(place.index)
+    for paths in sites:  # of each site only what follows stays in memory
+        site = view.site(paths.index)
         moments.append(moments_of(site.train, phi))
         prior = log_prior(site.train.histogram().float())
         tests.append((phi(site.test.inputs()), site.test.y, prior))
@@ -82,7 +82,7 @@ def _measured(view: RunView, phi: FeatureMap, places: Sequence[SitePlace]) -> di
         len(public),
     )
     accuracies = (_right(logits(head, z) + prior, y) for z, y, prior in tests)
-    return dict(zip((place.name for place in places), accuracies, strict=True))
+    return dict(zip((paths.name for paths in sites), accuracies, strict=True))
 
 
 def moments_of(samples: Samples, phi: FeatureMap) -> Moments:
@@ -110,17 +110,17 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     if config.federation.remote:
         return summarise_hub(run, config)
     view = RunView(run, config)
-    places = [place for place in view.places if has_results(place)]
-    if not places and not is_done(run, "train") and all(place.there for place in view.places):
-        for place in view.places:
-            check_book(place)
+    sites = [paths for paths in view.sites if has_results(paths)]
+    if not sites and not is_done(run, "train") and all(paths.is_present for paths in view.sites):
+        for paths in view.sites:
+            check_book(paths)
         raise BadInput(
             f"expected a run of which a site has trained, got {run}, which none has; go on with "
             f"`panas run --resume --out {run}`"
         )
     done = is_done(run, "train")
-    pooled = exact_pooling(view, places) if done and config.federation.baselines else {}
-    clients = [_client(place, pooled.get(place.name)) for place in places or view.places]
+    pooled = exact_pooling(view, sites) if done and config.federation.baselines else {}
+    clients = [_client(paths, pooled.get(paths.name)) for paths in sites or view.sites]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
     summary = {
@@ -137,7 +137,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "unlabelled_samples": len(view.unlabelled),
         "class_names": list(view.facts.class_names),
         "clients": clients,
-        "absent": [place.name for place in view.places if place not in places],
+        "absent": [paths.name for paths in view.sites if paths not in sites],
         "accuracy": _accuracies(clients),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
@@ -159,15 +159,15 @@ def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
         write_bytes(ladder_picture(run), ladder(rows))
 
 
-def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
-    ledger = check_book(place)
-    report, steps = SiteReport.read(place.home), SiteReport.read(place.home).steps
-    record = SearchRecord.read(place.home) if search_file(place.home).exists() else None
+def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
+    ledger = check_book(paths)
+    report, steps = SiteReport.read(paths.home), SiteReport.read(paths.home).steps
+    record = SearchRecord.read(paths.home) if search_file(paths.home).exists() else None
     count, seen = ledger.head()
-    spent = totals(ledger.account().as_owned(place.run))
+    spent = totals(ledger.account().as_owned(paths.run))
     return {
-        "id": place.index,
-        "name": place.name,
+        "id": paths.index,
+        "name": paths.name,
         "genome": str(record.genome) if record else None,
         **(asdict(record.cost) if record else {c: report.setting.get(c) for c in COSTS}),
         "samples": report.samples,

@@ -6,12 +6,12 @@ from pathlib import Path
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     facts_file,
     is_hub,
     map_file,
-    places_of,
     public_file,
+    read_sites,
     report_file,
     state_file,
     unlabelled_file,
@@ -24,9 +24,9 @@ from panas.features.map import FeatureMap, read_map
 from panas.runtime.store import read_json
 
 
-def has_results(place: SitePlace) -> bool:
+def has_results(paths: SitePaths) -> bool:
     """Whether a site is there, and has trained and measured what a summary tells of it."""
-    return place.there and state_file(place.home).exists() and report_file(place.home).exists()
+    return paths.is_present and state_file(paths.home).exists() and report_file(paths.home).exists()
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class RunView:
     config: RunConfig
 
     @property
-    def places(self) -> tuple[SitePlace, ...]:
+    def sites(self) -> tuple[SitePaths, ...]:
         """Its sites."""
-        return places_of(self.run)
+        return read_sites(self.run)
 
     @property
     def facts(self) -> Facts:
@@ -63,14 +63,14 @@ class RunView:
 
     def site(self, index: int) -> SiteData:
         """A site's samples."""
-        place, config = self.places[index], self.config.model_dump_json()
-        return data_of(place, config, facts_text(self.facts), changed(place))
+        paths, config = self.sites[index], self.config.model_dump_json()
+        return data_of(paths, config, facts_text(self.facts), changed(paths))
 
     def hello(self, index: int) -> bytes:
         """What the run tells a site."""
         return Hello(
             site=index,
-            run=self.run.resolve().name if is_hub(self.run) else self.places[index].run,
+            run=self.run.resolve().name if is_hub(self.run) else self.sites[index].run,
             config=self.config.model_dump_json(),
             facts=facts_text(self.facts),
             public=_there(public_file(self.run)),

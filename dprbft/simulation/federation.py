@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, settings_file, sites_folder
+from dprbft.paths import SitePaths, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition, partition_whole
 from dprbft.site.data import SiteData, divided, is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, allowed_releases, write_site
@@ -99,10 +99,10 @@ def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[S
     return shares
 
 
-def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePlace, ...]:
+def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePaths, ...]:
     """Write a directory for each site; its lifetime budget is that of this one run."""
     unprotected = config.privacy.allow_unprotected
-    places = []
+    sites = []
     for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):
         folder, budget = sites_folder(run) / NAME.format(i), config.budget(i)
         settings = SiteSettings(
@@ -119,5 +119,5 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
         if not settings_file(folder).exists():
             write_samples(folder / SAMPLES, share)
             write_site(folder, settings, key=key)
-        places.append(SitePlace(i, settings.name, folder, "simulated"))
-    return tuple(places)
+        sites.append(SitePaths(i, settings.name, folder, "simulated"))
+    return tuple(sites)

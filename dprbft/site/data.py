@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, declared_file, key_file
+from dprbft.paths import SitePaths, declared_file, key_file
 from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
@@ -65,7 +65,7 @@ def note_rows_read() -> None:
 
 
 def load_data(
-    place: SitePlace, config: RunConfig, facts: Facts, public: Sequence[Samples] = ()
+    paths: SitePaths, config: RunConfig, facts: Facts, public: Sequence[Samples] = ()
 ) -> SiteData:
     """Load and divide a site's samples.
 
@@ -73,13 +73,13 @@ def load_data(
     too few of them or one is `public` too. A hub elsewhere could find out by refusals how many
     samples a site has, and which: there the owner alone is told.
     """
-    settings = read_site(place.folder)
-    samples, values = samples_and_values(place.folder, settings, facts)
-    if data_path(place.folder, settings).suffix != STORED:
+    settings = read_site(paths.folder)
+    samples, values = samples_and_values(paths.folder, settings, facts)
+    if data_path(paths.folder, settings).suffix != STORED:
         for known in public:
             _check_disjoint(samples, known, settings.name, tell=bool(config.federation.remote))
-    data = divided(place.index, settings.name, samples, key_of(place), config)
-    return data if is_built_in(place, config) else replace(data, tags=tags_of(values))
+    data = divided(paths.index, settings.name, samples, key_of(paths), config)
+    return data if is_built_in(paths, config) else replace(data, tags=tags_of(values))
 
 
 def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool) -> None:
@@ -121,12 +121,12 @@ def samples_and_values(
     return replace(samples, y=number[samples.y], classes=facts.classes), raw
 
 
-def is_built_in(place: SitePlace, config: RunConfig) -> bool:
+def is_built_in(paths: SitePaths, config: RunConfig) -> bool:
     """Whether a simulation shares out samples that anybody can download: they are no secret.
 
     The site's own file must be one that a simulation makes: a run's settings are but a claim.
     """
-    shared_out = data_path(place.folder, read_site(place.folder)).suffix == STORED
+    shared_out = data_path(paths.folder, read_site(paths.folder)).suffix == STORED
     return shared_out and config.data.source.built_in and not config.federation.comes_split
 
 
@@ -181,15 +181,15 @@ def _all_classes(*raws: Raw) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for raw in raws for name in raw.class_names))
 
 
-def changed(place: SitePlace) -> int:
+def changed(paths: SitePaths) -> int:
     """When a site's data last changed, in ns; 0 where there are none. What is cached goes by it."""
-    path = data_path(place.folder, read_site(place.folder))
+    path = data_path(paths.folder, read_site(paths.folder))
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def key_of(place: SitePlace) -> bytes:
+def key_of(paths: SitePaths) -> bytes:
     """The key of a site's splits."""
-    return read_bytes(key_file(place.folder))
+    return read_bytes(key_file(paths.folder))
 
 
 def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig) -> SiteData:

@@ -9,7 +9,7 @@ from dprbft.config.bounds import check_bounds
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     book_file,
     declared_file,
     hello_file,
@@ -27,7 +27,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes
 
 
-def join(place: SitePlace, content: bytes) -> None:
+def join(paths: SitePaths, content: bytes) -> None:
     """Answer a hello: ask the ledger for the run's share, check the data, and note the run.
 
     Raises:
@@ -35,36 +35,36 @@ def join(place: SitePlace, content: bytes) -> None:
         BadInput: if settings or data do not fit; nothing was charged.
 
     """
-    hello, settings = Hello.from_bytes(content), read_site(place.folder)
-    config, facts = approved(place, hello)
-    noted = hello_file(place.home)
+    hello, settings = Hello.from_bytes(content), read_site(paths.folder)
+    config, facts = approved(paths, hello)
+    noted = hello_file(paths.home)
     if noted.is_file():
         known = Hello.from_bytes(noted.read_bytes())
         facts_of_run = (known.site, known.config, known.facts)
         if facts_of_run != (hello.site, hello.config, hello.facts):
             raise BadInput(
-                f"expected another name of the run than {place.run}, which was a run of other "
+                f"expected another name of the run than {paths.run}, which was a run of other "
                 "settings here; give another directory"
             )
-    ledger = check_book(place)
+    ledger = check_book(paths)
     ledger.open_account(
         settings.budget,
         allow_unprotected=settings.allow_unprotected,
         subsets=("train", "search"),
         unit=unit_name(settings.group),
-        replicated=not is_built_in(place, config),
+        replicated=not is_built_in(paths, config),
     )
-    ledger.begin_run(place.run, config.budget(place.index))
+    ledger.begin_run(paths.run, config.budget(paths.index))
     if not noted.is_file():
         public = [public_of(path, facts) for path in (hello.public, hello.unlabelled)]
-        data = load_data(place, config, facts, public)
-        look_back(place, config, data, ledger)
+        data = load_data(paths, config, facts, public)
+        look_back(paths, config, data, ledger)
     else:
-        note_book(place, ledger)  # from here on, `leave` changes nothing
+        note_book(paths, ledger)  # from here on, `leave` changes nothing
     write_bytes(noted, content)
 
 
-def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
+def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
     """Settings and facts of a run that the site's owner allows; nothing is read but site.toml.
 
     Raises:
@@ -72,9 +72,9 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
             does not allow.
 
     """
-    if (hello.site, hello.run) != (place.index, place.run):
+    if (hello.site, hello.run) != (paths.index, paths.run):
         raise BadInput(
-            f"expected a hello to site {place.index} in run {place.run}, got one to site "
+            f"expected a hello to site {paths.index} in run {paths.run}, got one to site "
             f"{hello.site} in run {hello.run}; ask the site that it is for"
         )
     try:
@@ -93,31 +93,31 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
         ) from e
     if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
         raise BadInput("expected settings and facts in their one form, got others in a hello")
-    if not place.index < config.federation.clients:
+    if not paths.index < config.federation.clients:
         raise BadInput(
-            f"expected a run in which site {place.index} is one of the sites, got one of "
+            f"expected a run in which site {paths.index} is one of the sites, got one of "
             f"{config.federation.clients} sites; ask for the right one"
         )
     check_bounds(config, facts)
-    settings, share = read_site(place.folder), config.budget(place.index)
+    settings, share = read_site(paths.folder), config.budget(paths.index)
     _check_consent(settings, config, share, hello.version)
-    _check_declared(place, config, facts)
+    _check_declared(paths, config, facts)
     return config, facts
 
 
-def check_allowed(place: SitePlace) -> None:
+def check_allowed(paths: SitePaths) -> None:
     """Refuse to go on with a run that the owner allows no more; of the site only `site.toml` and
     the ledger are read.
 
     BadInput if `site.toml` has changed since the hello, and refuses it now.
     """
-    noted = hello_file(place.home)
+    noted = hello_file(paths.home)
     if not noted.is_file():
         return  # not joined: whoever opens the site says so
-    hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(place.folder)
+    hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(paths.folder)
     config = config_of(hello.config)
-    _check_consent(settings, config, config.budget(place.index), hello.version)
-    ledger = site_ledger(place.folder, place.run)
+    _check_consent(settings, config, config.budget(paths.index), hello.version)
+    ledger = site_ledger(paths.folder, paths.run)
     if ledger.is_open and ledger.account().budget != settings.budget:
         raise BadInput(
             "expected the budget for life that the ledger was opened with, got another in "
@@ -125,14 +125,14 @@ def check_allowed(place: SitePlace) -> None:
         )
 
 
-def _check_declared(place: SitePlace, config: RunConfig, facts: Facts) -> None:
+def _check_declared(paths: SitePaths, config: RunConfig, facts: Facts) -> None:
     """Refuse facts that are not those which the owner has declared; no sample is read for it.
 
     A run may have more classes than a site, and a table's columns in another order. All else, as
     the scale of a column or the depth of pictures, is computed on private samples: whoever could
     choose it would test by refusals, or by NaN, what a site's samples hold.
     """
-    path = declared_file(place.folder)
+    path = declared_file(paths.folder)
     if not path.is_file():
         if not config.federation.remote:
             return  # made by this run, of the run's facts
@@ -148,22 +148,22 @@ def _check_declared(place: SitePlace, config: RunConfig, facts: Facts) -> None:
         )
 
 
-def leave(place: SitePlace, content: bytes) -> None:
+def leave(paths: SitePaths, content: bytes) -> None:
     """Take back a hello which the run was refused after, at another site or here.
 
     Nothing is changed unless it is the only one that the run has said, and nothing was asked or
     charged since. The ledger keeps the line of a run that has begun: it sets nothing aside.
     """
-    noted = hello_file(place.home)
-    if noted.is_file() and noted.read_bytes() == content and not book_file(place.home).exists():
-        ledger = check_book(place)
+    noted = hello_file(paths.home)
+    if noted.is_file() and noted.read_bytes() == content and not book_file(paths.home).exists():
+        ledger = check_book(paths)
         account = ledger.account()
-        if not account.of_run(place.run).entries:
+        if not account.of_run(paths.run).entries:
             noted.unlink()
             for note in (seen_file, samples_file):
-                note(place.home).unlink(missing_ok=True)
-    if place.home.is_dir() and not any(place.home.iterdir()):
-        place.home.rmdir()
+                note(paths.home).unlink(missing_ok=True)
+    if paths.home.is_dir() and not any(paths.home.iterdir()):
+        paths.home.rmdir()
 
 
 def _check_trust(settings: SiteSettings, config: RunConfig) -> None:

@@ -19,7 +19,7 @@ from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import (
     CANDIDATES,
-    SitePlace,
+    SitePaths,
     book_file,
     count_file,
     hello_file,
@@ -55,7 +55,7 @@ USUAL = 400
 class Site:
     """What a site is in a run, as opposed to where its training stands."""
 
-    place: SitePlace
+    paths: SitePaths
     config: RunConfig
     facts: Facts
     read_data: Callable[[], SiteData]
@@ -77,12 +77,12 @@ class Site:
     @property
     def id(self) -> int:
         """Its number in the run."""
-        return self.place.index
+        return self.paths.index
 
     @property
     def home(self) -> Path:
         """Its folder for the run."""
-        return self.place.home
+        return self.paths.home
 
     @property
     def spec(self) -> NetworkSpec:
@@ -132,7 +132,7 @@ class Site:
     @property
     def declared_units(self) -> int | None:
         """Training samples by what the owner says is public; None where that is nothing."""
-        declared, data = read_site(self.place.folder).samples, self.config.data
+        declared, data = read_site(self.paths.folder).samples, self.config.data
         if declared is None:
             return None
         apart = data.validation_fraction + data.test_fraction
@@ -176,7 +176,7 @@ class Site:
     @property
     def account(self) -> Account:
         """What this run has charged to its ledger."""
-        return self.ledger.account().of_run(self.place.run)
+        return self.ledger.account().of_run(self.paths.run)
 
     def charged(self, subset: str = "train") -> list[Event]:
         """What the run has charged so far for its training samples, at a finite price."""
@@ -186,7 +186,7 @@ class Site:
         """What the rounds to come must keep, each with what was spent of it: the run's share, and
         the lifetime budget where other runs have spent of that."""
         whole, own = self.ledger.account(), self.charged(subset)
-        spent = whole.events_on(subset, self.place.run)
+        spent = whole.events_on(subset, self.paths.run)
         share = [(self.budget, own)]
         return share if len(spent) == len(own) else [*share, (whole.budget, spent)]
 
@@ -206,23 +206,23 @@ def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
     )
 
 
-def open_site(place: SitePlace, device: str = "cpu", workers: int = 1) -> Site:
+def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
     """A site in a run that it has joined."""
-    noted = hello_file(place.home)
+    noted = hello_file(paths.home)
     if not noted.is_file():
-        raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
+        raise BadInput(f"expected a run that the site has joined, got {paths.run}; say hello first")
     hello = Hello.from_bytes(read_bytes(noted))
     config, facts = config_of(hello.config), facts_of(hello.facts)
     return Site(
-        place=place,
+        paths=paths,
         config=config,
         facts=facts,
-        read_data=lambda: data_of(place, hello.config, hello.facts, changed(place)),
+        read_data=lambda: data_of(paths, hello.config, hello.facts, changed(paths)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
-        budget=config.budget(place.index),
-        ledger=site_ledger(place.folder, place.run),
+        budget=config.budget(paths.index),
+        ledger=site_ledger(paths.folder, paths.run),
         device=torch.device(device),
         workers=workers,
     )
@@ -234,24 +234,24 @@ def same_ledger(site: Site) -> Iterator[None]:
 
     BadInput if it was deleted or another copy put in its place, also while the block lasts.
     """
-    check_book(site.place)
+    check_book(site.paths)
     try:
         yield
     finally:
-        check_book(site.place)  # if it was exchanged, what was noted stands
-        note_book(site.place, site.ledger)
+        check_book(site.paths)  # if it was exchanged, what was noted stands
+        note_book(site.paths, site.ledger)
 
 
-def note_book(place: SitePlace, ledger: Ledger) -> None:
+def note_book(paths: SitePaths, ledger: Ledger) -> None:
     """Note what a site's ledger holds now, for `check_book`."""
     count, seen = ledger.head()
-    write_json(book_file(place.home), {"count": count, "hash": seen})
+    write_json(book_file(paths.home), {"count": count, "hash": seen})
 
 
-def check_book(place: SitePlace) -> Ledger:
+def check_book(paths: SitePaths) -> Ledger:
     """The ledger of a site; BadInput if it lacks what it held after the last verb of any run."""
-    ledger = site_ledger(place.folder, place.run)
-    for note in sorted(place.home.parent.glob(f"*/{book_file(place.home).name}")):
+    ledger = site_ledger(paths.folder, paths.run)
+    for note in sorted(paths.home.parent.glob(f"*/{book_file(paths.home).name}")):
         record = read_json(note)
         ledger.check_holds(record["count"], record["hash"])
     return ledger
@@ -270,9 +270,9 @@ def facts_of(text: str) -> Facts:
 
 
 @lru_cache(maxsize=4)
-def data_of(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
+def data_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData:
     """A site\'s samples, from the texts of configuration and facts, while they are unchanged."""
-    return load_data(place, config_of(config), facts_of(facts))
+    return load_data(paths, config_of(config), facts_of(facts))
 
 
 @lru_cache(maxsize=2)

@@ -14,7 +14,7 @@ import torch
 from dprbft.config.files import build_config, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, settings_file, sites_file
+from dprbft.paths import read_sites, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.progress.forecast import forecast
 from dprbft.run.sites.plan import site_names
@@ -88,7 +88,7 @@ def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int,
     if not clients:
         return ()
     made = sites_file(run).exists()
-    names = [place.name for place in places_of(run)] if made else site_names(config)
+    names = [paths.name for paths in read_sites(run)] if made else site_names(config)
     known = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
     for site in clients:
         if site not in known:
@@ -178,10 +178,10 @@ def of_sites(
 ) -> Iterator[Stage]:
     """Open the run directory that sites share (the first if none is named), display and engine."""
     job = start(request, shared=True, after=after, clients=clients or ["0"])
-    ids, places = job.chosen, places_of(job.run)
+    ids, sites = job.chosen, read_sites(job.run)
     with (
         Display() as display,
-        InProcess(places, job.workers, job.device, asked=len(ids)) as engine,
+        InProcess(sites, job.workers, job.device, asked=len(ids)) as engine,
     ):
         run = OpenRun(job.run, job.config, engine, display.event)
         yield Stage(job, join_stage(run, ids), display, run)

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     ledger_file,
     model_file,
-    places_of,
     predictor_file,
+    read_sites,
     settings_file,
     sites_file,
 )
@@ -48,25 +48,25 @@ def _is_site(folder: Path) -> bool:
     return not (folder / "config.toml").exists() and any((folder / f).is_file() for f in files)
 
 
-def _books(run: Path) -> list[tuple[SitePlace, Ledger]]:
+def _books(run: Path) -> list[tuple[SitePaths, Ledger]]:
     """The ledgers of a run's sites that have one; a deleted one leaves its head."""
     if not sites_file(run).exists():
         raise BadInput(
             f"expected a run directory with a ledger at {run}, found none; check the path"
         )
-    paths = {place: ledger_file(place.folder) for place in places_of(run)}
+    paths = {site_paths: ledger_file(site_paths.folder) for site_paths in read_sites(run)}
     here = [p for p, path in paths.items() if path.exists() or path.with_suffix(".head").exists()]
-    return [(place, check_book(place)) for place in here]
+    return [(site_paths, check_book(site_paths)) for site_paths in here]
 
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The cards of all sites of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
-    for place, book in _books(run):
-        account = book.account().as_owned(place.run)
+    for paths, book in _books(run):
+        account = book.account().as_owned(paths.run)
         row = card_of(account, group) | _file(book)
-        rows.append({"client": place.index, "name": place.name} | row)
-        lines += [*card_lines(place.name, account, row), *_stays(place), *_told(row), ""]
+        rows.append({"client": paths.index, "name": paths.name} | row)
+        lines += [*card_lines(paths.name, account, row), *_stays(paths), *_told(row), ""]
     return {"run": str(run), "clients": rows}, lines
 
 
@@ -92,9 +92,9 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     return record, [*lines, *_told(row), ""]
 
 
-def _stays(place: SitePlace) -> Iterator[str]:
+def _stays(paths: SitePaths) -> Iterator[str]:
     """What of a site that has joined is covered by nothing."""
-    if (file := predictor_file(place.home)).exists():
+    if (file := predictor_file(paths.home)).exists():
         yield wrapped(
             f"  {file.parent.name}/{file.name} stays with the site: validation samples, which "
             "nothing covers, weigh what is in it",
@@ -102,7 +102,7 @@ def _stays(place: SitePlace) -> Iterator[str]:
         )
         if read_predictor(file).notes["network"] == STAYS:
             yield wrapped(
-                f"  {file.parent.name}/{model_file(place.home).name} stays, too: residual and "
+                f"  {file.parent.name}/{model_file(paths.home).name} stays, too: residual and "
                 "network trained without noise (privacy.network = stays)",
                 4,
             )

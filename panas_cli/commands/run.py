@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attacks.audit.run import audit_run
-from dprbft.paths import is_hub, places_of, sites_file
+from dprbft.paths import is_hub, read_sites, sites_file
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
@@ -88,7 +88,7 @@ def _has_results(run: Path) -> bool:
     """Whether there is a run, of which a summary can tell something."""
     if not sites_file(run).exists():
         return False
-    return is_hub(run) or any(has_results(place) for place in places_of(run))
+    return is_hub(run) or any(has_results(paths) for paths in read_sites(run))
 
 
 def _found(run: OpenRun) -> list[str]:
@@ -102,6 +102,6 @@ def _found(run: OpenRun) -> list[str]:
         "data that come split" if split else Path(source.dataset).name,
         view.facts,
         sites,
-        [len(view.site(i)) for i in few if view.places[i].there],
+        [len(view.site(i)) for i in few if view.sites[i].is_present],
         PublicSamples(labelled=len(view.public), unprotected=own, unlabelled=len(view.unlabelled)),
     )

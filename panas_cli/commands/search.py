@@ -39,15 +39,15 @@ def search(request: Request, site: list[str] | None) -> None:
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)
-        places = [stage.run.view.places[i] for i in done]
-    records = [SearchRecord.read(place.home) for place in places]
+        sites = [stage.run.view.sites[i] for i in done]
+    records = [SearchRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
         return
-    for place, f in zip(places, records, strict=True):
-        print_text(f"{place.name}: {f.genome}, fitness {f.fitness:.3f}")
+    for paths, f in zip(sites, records, strict=True):
+        print_text(f"{paths.name}: {f.genome}, fitness {f.fitness:.3f}")
         print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
-        print_files(search_file(place.home).parent)
+        print_files(search_file(paths.home).parent)
 
 
 def _costs(found: SearchRecord) -> list[list[str]]:

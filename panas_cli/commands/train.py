@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, server_folder
+from dprbft.paths import read_sites, server_folder
 from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import event_counts, train_stage
@@ -25,7 +25,7 @@ def train(request: Request) -> None:
         with (
             hold(job.run),
             Display() as display,
-            InProcess(places_of(job.run), job.workers, job.device) as engine,
+            InProcess(read_sites(job.run), job.workers, job.device) as engine,
         ):
             run = OpenRun(job.run, job.config, engine, display.event)
             tell_time(job, run, display, ["train"])
@@ -41,4 +41,4 @@ def _trained(run: Path) -> bool:
     """Whether a run has begun to train; sites that join before they search have a server then."""
     if not server_folder(run).exists():
         return False
-    return not is_done(run, "join") or any(has_results(place) for place in places_of(run))
+    return not is_done(run, "join") or any(has_results(paths) for paths in read_sites(run))

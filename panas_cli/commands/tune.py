@@ -16,23 +16,23 @@ def tune(request: Request, site: list[str] | None) -> None:
         tell_time(job, stage.run, display, ["tune"])
         display.stage("tune", len(ids))
         done = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
-        places = [stage.run.view.places[i] for i in done]
-    records = [TuningRecord.read(place.home) for place in places]
+        sites = [stage.run.view.sites[i] for i in done]
+    records = [TuningRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
         return
-    for place, f in zip(places, records, strict=True):
+    for paths, f in zip(sites, records, strict=True):
         s = f.settings
         epochs = f", epochs {s.epochs}" if s.epochs else ""
         if f.nothing:
-            print_text(f"{place.name}: {NOTHING}")
+            print_text(f"{paths.name}: {NOTHING}")
             continue
         print_text(
-            f"{place.name}: learning rate {s.learning_rate:.4g}, noise multiplier "
+            f"{paths.name}: learning rate {s.learning_rate:.4g}, noise multiplier "
             f"{_noise(f.noise_multiplier)}, clip {s.clip:.4g}, batch {s.batch_size}"
             f"{epochs}"
         )
-        print_files(tune_file(place.home).parent)
+        print_files(tune_file(paths.home).parent)
 
 
 def _noise(multiplier: float | None) -> str:

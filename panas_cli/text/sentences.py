@@ -92,9 +92,9 @@ HISTOGRAMS = {
 def seen_lines(view: RunView) -> list[str]:
     """What samples of the sites have cost in other ledgers: the budget belongs to the data."""
     lines = []
-    for place in view.places:
-        if seen := SeenSamples.read(place.home):
-            lines.append(f"warning: {place.name}: {told_of(seen)}; --strict refuses")
+    for paths in view.sites:
+        if seen := SeenSamples.read(paths.home):
+            lines.append(f"warning: {paths.name}: {told_of(seen)}; --strict refuses")
     return lines
 
 
@@ -119,7 +119,7 @@ def price_lines(prices: Mapping[int, SearchPrice], view: RunView) -> list[str]:
     texts = {i: _price(p, mode, config.budget(i).epsilon) for i, p in prices.items()}
     if len(set(texts.values())) == 1:
         return [f"search price: {next(iter(texts.values()))}"]
-    return [f"search price, {view.places[i].name}: {text}" for i, text in texts.items()]
+    return [f"search price, {view.sites[i].name}: {text}" for i, text in texts.items()]
 
 
 def _price(price: SearchPrice, mode: str, budget: float) -> str:

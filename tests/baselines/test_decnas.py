@@ -19,7 +19,7 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.methods.side import Side
-from dprbft.paths import places_of, server_folder, state_file
+from dprbft.paths import read_sites, server_folder, state_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.server.records import read_rounds
@@ -56,9 +56,9 @@ def config(
 
 def carried(run: Path, settings: RunConfig) -> list[SiteReport]:
     prepare(run, settings, resume=True)
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         train_stage(OpenRun(run, settings, engine))
-    return [SiteReport.read(place.home) for place in places_of(run)]
+    return [SiteReport.read(paths.home) for paths in read_sites(run)]
 
 
 def about(report: SiteReport) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def die_in(run: Path, settings: RunConfig, call: int, m: pytest.MonkeyPatch) -> 
         m.setattr(InProcess, "call", lambda *_: iter(()))
         raise Stop
 
-    with m.context() as planted, InProcess(places_of(run), 1) as engine:
+    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
         plant(Death("dprbft.methods.updates.site:_keep", call=call), die, planted.setattr)
         with pytest.raises(Stop):
             train_stage(OpenRun(run, settings, engine))
@@ -140,7 +140,7 @@ def test_a_run_that_dies_between_reports_and_weights_ends_as_one_that_did_not(
         die_in(tmp_path / "r", settings, call, monkeypatch)
     again = carried(tmp_path / "r", settings)
     assert [r.to_json() for r in again] == [r.to_json() for r in reports]
-    for one, other in zip(places_of(run), places_of(tmp_path / "r"), strict=True):
+    for one, other in zip(read_sites(run), read_sites(tmp_path / "r"), strict=True):
         a, b = Bundle.read(state_file(one.home)), Bundle.read(state_file(other.home))
         assert a.record == b.record
         assert all(torch.equal(a.arrays[k], b.arrays[k]) for k in a.arrays)

@@ -19,7 +19,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.methods import update_method
 from dprbft.methods.side import Side
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.site.site import Site
@@ -94,7 +94,7 @@ def test_other_class_means_are_refused(method: Any, make_site: MakeSite, tmp_pat
 def test_in_a_run_the_header_moves_and_as_published_it_does_not(method: str, tmp_path: Path):
     config = config_of(method)
     prepare(tmp_path / "r", config, resume=False)
-    with InProcess(places_of(tmp_path / "r"), 1) as engine:
+    with InProcess(read_sites(tmp_path / "r"), 1) as engine:
         wire = RecordedWire(engine)
         train_stage(OpenRun(tmp_path / "r", config, wire))
     told = [(v, Order.from_bytes(c)) for v, _, c in wire.down if v in (Verb.ROUND, Verb.FINISH)]

@@ -61,9 +61,9 @@ def test_a_round_of_the_server_is_the_explicit_masked_sum():
         total, weights = torch.zeros_like(old), torch.zeros_like(old)
         for bundle in sent.values():
             if name in bundle.arrays:
-                place = window(old.shape, bundle.arrays[name].shape)
-                total[place] += bundle.record["samples"] * bundle.arrays[name]
-                weights[place] += bundle.record["samples"]
+                paths = window(old.shape, bundle.arrays[name].shape)
+                total[paths] += bundle.record["samples"] * bundle.arrays[name]
+                weights[paths] += bundle.record["samples"]
         expected = torch.where(weights > 0, total / weights, old)
         torch.testing.assert_close(after[name], expected)
 
@@ -169,6 +169,6 @@ def test_the_noise_of_a_reward_is_that_of_its_charge_and_its_range_is_kept(
 
 def test_without_room_for_a_reward_none_is_sent(make_site: MakeSite, tmp_path: Path):
     site = make_site(config_of(), tmp_path / "r")
-    turn = turn_of(replace(site, ledger=First(ledger_file(site.place.folder), site.place.run)))
+    turn = turn_of(replace(site, ledger=First(ledger_file(site.paths.folder), site.paths.run)))
     assert set(turn.update.record) == {"samples"}
     assert len(turn.receipts) == 1

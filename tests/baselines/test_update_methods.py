@@ -29,7 +29,7 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.methods.updates.site import finish, ready
 from dprbft.methods.updates.site import round as round_verb
-from dprbft.paths import ledger_file, places_of, round_folder, server_folder, state_file
+from dprbft.paths import ledger_file, read_sites, round_folder, server_folder, state_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.run.view import RunView
@@ -83,7 +83,7 @@ class Whole(NamedTuple):
 
 def carried(run: Path, config: RunConfig) -> Whole:
     prepare(run, config, resume=True)
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         wire = RecordedWire(engine)
         train_stage(OpenRun(run, config, wire))
     return Whole(run, config, wire)
@@ -129,11 +129,11 @@ def test_it_keeps_the_protocol_and_runs_in_both_columns(name: str):
 
 def learnt(run: Whole) -> tuple[list[Bundle], list[dict[str, Any]]]:
     """All that a run has led to: what server and sites keep, and how the sites do."""
-    server, places = server_folder(run.folder), places_of(run.folder)
+    server, sites = server_folder(run.folder), read_sites(run.folder)
     last = read_json(server / "latest.json")["round"]
     bundles = [Bundle.read(round_folder(server, last) / MEMORY)]
-    bundles += [Bundle.read(state_file(place.home)) for place in places]
-    return bundles, [SiteReport.read(place.home).to_json() for place in places]
+    bundles += [Bundle.read(state_file(paths.home)) for paths in sites]
+    return bundles, [SiteReport.read(paths.home).to_json() for paths in sites]
 
 
 def assert_same(a: Whole, b: Whole) -> None:
@@ -158,7 +158,7 @@ def begun(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> 
         m.setattr(InProcess, "call", lambda *_: iter(()))
         raise Stop
 
-    with m.context() as planted, InProcess(places_of(run), 1) as engine:
+    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
             train_stage(OpenRun(run, config, engine))
@@ -243,8 +243,8 @@ def test_it_learns_in_its_smoke_setting(name: str, tmp_path: Path):
     settings = {"method": name, "clients": 2, "partition": "iid"}
     data = {"dataset": "digits", "public_limit": 0}  # as a comparison's smoke size
     run = carried(tmp_path / "r", build_config({"federation": settings, "data": data}, dict(smoke)))
-    for place in places_of(run.folder):
-        report = SiteReport.read(place.home)
+    for paths in read_sites(run.folder):
+        report = SiteReport.read(paths.home)
         assert report.baselines is not None
         assert report.steps.joined > report.baselines.majority
     assert all(0 < account.spent() <= 8 for account in accounts(run.folder))
@@ -314,7 +314,7 @@ def test_nothing_is_read_if_the_ledger_refuses(
     site = replace(
         site,
         read_data=lambda: closed,
-        ledger=Refusing(ledger_file(site.place.folder), site.place.run),
+        ledger=Refusing(ledger_file(site.paths.folder), site.paths.run),
     )
     with pytest.raises(Looked):
         site.data.train.take([0]).inputs()
@@ -396,7 +396,7 @@ def unread(site: Site) -> Site:
     def read() -> Any:
         raise Looked("the site's samples")
 
-    ledger = Refusing(ledger_file(site.place.folder), site.place.run)
+    ledger = Refusing(ledger_file(site.paths.folder), site.paths.run)
     return replace(site, read_data=read, ledger=ledger)
 
 

@@ -68,11 +68,11 @@ def fabricate(
     event = event_of(kind_named(kind), 2.5)
     event = event if noise else Unprotected()
     for id in clients:
-        place = view.places[id]
+        paths = view.sites[id]
         made_by = untrained(spec.shape, id) if common is None else common
-        ledger = Ledger(ledger_file(place.folder), place.run)
+        ledger = Ledger(ledger_file(paths.folder), paths.run)
         ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
-        ledger = ledger.begin_run(place.run, Budget(8.0, 1e-5))
+        ledger = ledger.begin_run(paths.run, Budget(8.0, 1e-5))
         samples = view.public if kind == "public_rows" else view.site(id).train
         released = release(
             ReleaseRequest(kind=kind, event=event, site=id, round=ROUND, classes=spec.classes),
@@ -82,7 +82,7 @@ def fabricate(
         )
         put_release(run, id, Release.of(released).to_bytes())
         if isinstance(made_by, Bottom):
-            head, path = spec.head(torch.Generator().manual_seed(9)), last_model_file(place.home)
+            head, path = spec.head(torch.Generator().manual_seed(9)), last_model_file(paths.home)
             save_network(path, made_by, head, genome=GENOME, spec=spec, notes={})
 
 

@@ -19,7 +19,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.messages import Verb
 from dprbft.methods import serve as verbs
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 
@@ -104,7 +104,7 @@ def arguments(run: Path, config: RunConfig, death: Death) -> list[str]:
 
 def main(run: Path, config: RunConfig) -> None:
     prepare(run, config, resume=False)
-    with InProcess(places_of(run), 2) as engine:
+    with InProcess(read_sites(run), 2) as engine:
         carry_out(run, config, engine)
 
 

@@ -18,7 +18,7 @@ from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node
 from dprbft.messages import Verb
 from dprbft.methods import serve as verbs
-from dprbft.paths import SitePlace, ledger_file
+from dprbft.paths import SitePaths, ledger_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
 from dprbft.run.hub import open_hub
@@ -55,15 +55,15 @@ def make_sites(folder: Path) -> dict[str, Path]:
         np.savez(path, x=images[part], y=y[part])
 
     save(folder / "public.npz", order[:PUBLIC])
-    places = {}
+    sites = {}
     for i, name in enumerate(NAMES):
         data, first = folder / "data" / f"{name}.npz", PUBLIC + i * EACH
         save(data, order[first : first + EACH])
         settings = SiteSettings(name=name, data=str(data), epsilon=8.0, delta=1e-3)
         facts, _ = declared(folder / name, settings)
         write_site(folder / name, settings, facts=facts, key=bytes([i]) * 32)
-        places[name] = folder / name
-    return places
+        sites[name] = folder / name
+    return sites
 
 
 def hub_config(
@@ -85,7 +85,7 @@ class InThread:
     `change` may exchange what site, verb and answer are: None for a site that is not there.
     """
 
-    places: Mapping[str, Path]
+    sites: Mapping[str, Path]
     change: Callable[[str, str, bytes], bytes | None] = lambda site, verb, answer: answer
     before: Callable[[str, str], bool] = lambda site, verb: True  # whether it hears the request
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class InThread:
             if not self.before(name, verb):
                 continue
             self.asked.append((name, verb))
-            answer = Node({name: self.places[name]}).answer(frames[name])
+            answer = Node({name: self.sites[name]}).answer(frames[name])
             if answer is not None and (changed := self.change(name, verb, answer)) is not None:
                 yield name, changed
 
@@ -118,9 +118,9 @@ def opened(
     return open_hub(run, config, hub, carrier, listener=(heard if heard is not None else []).append)
 
 
-def charges(places: Mapping[str, Path]) -> dict[str, list[Charge]]:
+def charges(sites: Mapping[str, Path]) -> dict[str, list[Charge]]:
     """What each site's ledger was charged for."""
-    ledgers = {name: Ledger(ledger_file(folder)) for name, folder in places.items()}
+    ledgers = {name: Ledger(ledger_file(folder)) for name, folder in sites.items()}
     return {
         name: [e.charge for e in ledger.account().entries] if ledger.path.exists() else []
         for name, ledger in ledgers.items()
@@ -131,10 +131,10 @@ def repeat_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each site draw the same noise whenever it answers the same verb, in whatever order."""
     here, answer = threading.local(), verbs._work_of
 
-    def seeded(place: SitePlace, machine: Any, verb: Verb, content: bytes) -> Callable[[], bytes]:
-        seed = [place.index, list(Verb).index(verb)]
+    def seeded(paths: SitePaths, machine: Any, verb: Verb, content: bytes) -> Callable[[], bytes]:
+        seed = [paths.index, list(Verb).index(verb)]
         here.rng = np.random.default_rng(seed)
-        return answer(place, machine, verb, content)
+        return answer(paths, machine, verb, content)
 
     def uniform(self: SystemNoise, size: int) -> Any:
         return torch.from_numpy(here.rng.random(size))

@@ -23,7 +23,7 @@ from dprbft.engines.framed import Carrier, Limited
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
-from dprbft.paths import config_file, places_of
+from dprbft.paths import config_file, read_sites
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.hub import open_hub
 from dprbft.run.stages import begin, exchange_stage
@@ -54,8 +54,8 @@ class Shuffled:
 def local_config(folder: Path) -> RunConfig:
     """The settings of a hub's run, of sites on this machine."""
     config = hub_config(folder)
-    places = {"remote": (), "sites": [str(folder / name) for name in NAMES]}
-    federation = config.federation.model_dump() | places
+    sites = {"remote": (), "sites": [str(folder / name) for name in NAMES]}
+    federation = config.federation.model_dump() | sites
     return build_config(without_unread(config.model_dump() | {"federation": federation}))
 
 
@@ -79,10 +79,10 @@ def opened(way: str, folder: Path, run: Path) -> Iterator[OpenRun]:
         return
     config = local_config(folder)
     prepare(run, config, resume=resume)
-    places = places_of(run)
-    engine: AbstractContextManager[Engine] = InProcess(places)
+    sites = read_sites(run)
+    engine: AbstractContextManager[Engine] = InProcess(sites)
     if way == "simulated":
-        engine = flower_simulation(run, places, Machine(), workers=1)
+        engine = flower_simulation(run, sites, Machine(), workers=1)
     with engine as way_there:
         yield OpenRun(run, config, way_there, say)
 

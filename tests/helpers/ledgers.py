@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dprbft.paths import ledger_file, places_of
+from dprbft.paths import ledger_file, read_sites
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
@@ -28,7 +28,7 @@ def charge(ledger: Ledger, event: Event, subset: str = "train") -> Receipt:
 
 def ledgers(run: Path) -> list[Ledger]:
     """The ledgers of a run's sites that have one, by site."""
-    results = [Ledger(ledger_file(place.folder), place.run) for place in places_of(run)]
+    results = [Ledger(ledger_file(paths.folder), paths.run) for paths in read_sites(run)]
     return [ledger for ledger in results if ledger.path.exists()]
 
 

@@ -14,7 +14,7 @@ from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.budget import histogram_event, planned_release, residual_plan
 from dprbft.methods.joined.residual import default_settings
-from dprbft.paths import SitePlace, ledger_file
+from dprbft.paths import SitePaths, ledger_file
 from dprbft.site.data import SiteData
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.site import Site
@@ -84,7 +84,7 @@ class Life:
         train, some = pictures(self.n), pictures(10)
         facts = Facts(class_names=tuple("0123456789"), shape=(1, 4, 4), dtype="uint8")
         return Site(
-            place=SitePlace(0, "site", self.folder, run),
+            paths=SitePaths(0, "site", self.folder, run),
             config=config,
             facts=facts,
             read_data=lambda: SiteData(0, pictures(0), train, some, some),

@@ -24,7 +24,7 @@ from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Hello, Verb
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.hub import open_hub
 from dprbft.run.stages import (
@@ -88,9 +88,9 @@ PLAIN = ["51.5000", "0.2000", "0.5000", "y"]
 """An ordinary row that no table has."""
 
 
-def row_with(place: int, cell: str) -> list[str]:
+def row_with(paths: int, cell: str) -> list[str]:
     """The ordinary row with another cell."""
-    return [*PLAIN[:place], cell, *PLAIN[place + 1 :]]
+    return [*PLAIN[:paths], cell, *PLAIN[paths + 1 :]]
 
 
 def tables() -> dict[str, Rows]:
@@ -284,7 +284,7 @@ class Seen:
 class Watched:
     """A carrier to nodes of this process, which keeps all requests of one site and what it saw."""
 
-    places: Mapping[str, Path]
+    sites: Mapping[str, Path]
     asked: list[Request] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
 
@@ -293,7 +293,7 @@ class Watched:
     ) -> Iterator[tuple[str, bytes]]:
         for name, frame in frames.items():
             request, told = Request.from_bytes(frame), list[Served]()
-            answer = Node({name: self.places[name]}, tell=told.append).answer(frame)
+            answer = Node({name: self.sites[name]}, tell=told.append).answer(frame)
             if name == SITE:
                 self.asked.append(request)
                 self.seen.append(seen_of(request.verb, answer, told))
@@ -374,13 +374,13 @@ def recorded(folder: Path, trial: Trial) -> Recorded:
 
 def _led(folder: Path, trial: Trial, data: Any) -> tuple[list[Seen], list[Request]]:
     """What a hub asks, and what it sees, in a new run of a site with these data and others."""
-    places = {}
+    sites = {}
     for i, name in enumerate(trial.names):
         own = data if name == SITE else trial.data(N, 1 + i)
-        places[name] = trial.owner.write(folder / "sites" / name, own, trial.data(N, 1 + i))
+        sites[name] = trial.owner.write(folder / "sites" / name, own, trial.data(N, 1 + i))
     if trial.in_sum:
-        with_keys(places)
-    config, watched = trial.config(folder), Watched(places)
+        with_keys(sites)
+    config, watched = trial.config(folder), Watched(sites)
     run = folder / "hub" / "trial"
     run.parent.mkdir()
     try:
@@ -401,8 +401,8 @@ def by_node(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
 def by_serve(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
     """The same of the verbs alone, as worker processes of one machine serve them."""
     site = of.trial.owner.write(folder / SITE, data, of.trial.data())
-    place = SitePlace(0, SITE, site, of.run.name)
-    return tuple(_served(place, r, _local(of, r)) for r in of.asked)
+    paths = SitePaths(0, SITE, site, of.run.name)
+    return tuple(_served(paths, r, _local(of, r)) for r in of.asked)
 
 
 def _local(of: Recorded, request: Request) -> bytes:
@@ -418,24 +418,24 @@ def _local(of: Recorded, request: Request) -> bytes:
     return replace(hello, **paths).to_bytes()
 
 
-def _served(place: SitePlace, request: Request, content: bytes) -> Seen:
+def _served(paths: SitePaths, request: Request, content: bytes) -> Seen:
     try:
-        reply = serve(place, Machine(), Verb(request.verb), content)
+        reply = serve(paths, Machine(), Verb(request.verb), content)
     except Exception as e:  # an engine ends with it, or a node says FAILED
         last = traceback.extract_tb(e.__traceback__)[-1]
         where = f"{type(e).__name__} at {Path(last.filename).name}:{last.lineno}"
         return Seen(request.verb, "FAILED", 0, where=where)
-    refusal = place.home / "refused.json"
+    refusal = paths.home / "refused.json"
     where = str(json.loads(refusal.read_text())["reason"]) if refusal.exists() else ""
     text = known_part(reply.release)
     return Seen(request.verb, reply.code.name, len(reply.release), text, where)
 
 
-def with_keys(places: Mapping[str, Path]) -> None:
+def with_keys(sites: Mapping[str, Path]) -> None:
     """Give sites the keys that they sign with in a secure sum."""
-    keys = {name: new_key() for name in places}
+    keys = {name: new_key() for name in sites}
     public = {name: public_of(key).decode() for name, key in keys.items()}
-    for name, folder in places.items():
+    for name, folder in sites.items():
         (folder / "node.key").write_bytes(keys[name])
         (folder / "federation.json").write_text(json.dumps({"site": name, "sites": public}))
 

@@ -107,14 +107,14 @@ class Hub:
             if verb is Verb.HELLO or verb == "hello":
                 files = {name: Path(getattr(hello, name)).read_bytes() for name in named}
             content = self._elsewhere(hello, named).to_bytes()
-        place = self.view.places[site]
-        request = Request(place.run, place.name, site, verb, new_nonce(), content, files)
+        paths = self.view.sites[site]
+        request = Request(paths.run, paths.name, site, verb, new_nonce(), content, files)
         return replace(request, **changes)
 
     def _elsewhere(self, hello: Hello, named: list[str]) -> Hello:
         """The hello of a hub on another machine: sites by name, and files by what they are."""
         record = json.loads(hello.config)
-        names = [place.name for place in self.view.places]
+        names = [paths.name for paths in self.view.sites]
         record["federation"] |= {"sites": [], "remote": names} if self.elsewhere else {}
         config = RunConfig.model_validate(record).model_dump_json()
         digest = sha256(Path(hello.map).read_bytes()) if hello.map else ""

@@ -9,7 +9,7 @@ from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Code, Reply, Verb
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import SitePlace, places_of
+from dprbft.paths import SitePaths, read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import exchange_stage
 
@@ -34,7 +34,7 @@ def summed_config(**sections: dict[str, Any]) -> RunConfig:
 class Direct:
     """An engine that asks the sites one after the other, and notes what crossed."""
 
-    places: tuple[SitePlace, ...]
+    sites: tuple[SitePaths, ...]
     gone: dict[Verb, set[int]] = field(default_factory=dict)  # who does not answer to what
     changed: dict[tuple[Verb, int], bytes] = field(default_factory=dict)  # other answers
     asked: list[tuple[Verb, int, bytes]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Direct:
             if site in self.gone.get(verb, ()):
                 yield site, Reply(Code.ABSENT)
                 continue
-            reply = serve(self.places[site], Machine(), verb, content)
+            reply = serve(self.sites[site], Machine(), verb, content)
             yield site, Reply(reply.code, self.changed.get((verb, site), reply.release))
 
 
@@ -58,4 +58,4 @@ def joined_by(engine: Direct, run: Path, config: RunConfig) -> None:
 def begun(run: Path, config: RunConfig, **facts: Any) -> Direct:
     """A new run, and an engine for it."""
     prepare(run, config, resume=False)
-    return Direct(places_of(run), **facts)
+    return Direct(read_sites(run), **facts)

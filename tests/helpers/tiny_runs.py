@@ -9,7 +9,7 @@ import pytest
 from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.view import RunView
@@ -53,7 +53,7 @@ def carry_out(run: Path, config: RunConfig, *, workers: int = 1, stages: str = "
     """Search, tune and train, as `panas run` does."""
     prepare(run, config, resume=(run / "config.toml").exists())
     todo = (search_stage, tune_stage, train_stage)[: len(stages)]
-    with InProcess(places_of(run), workers) as engine:
+    with InProcess(read_sites(run), workers) as engine:
         for stage in todo:
             stage(OpenRun(run, config, engine))
 
@@ -62,8 +62,8 @@ def opened(config: RunConfig, run: Path, index: int = 0) -> Site:
     """A site of a simulated run, which is made if need be, that has answered the hello."""
     prepare(run, config, resume=True)
     view = RunView(run, config)
-    join(view.places[index], view.hello(index))
-    return open_site(view.places[index])
+    join(view.sites[index], view.hello(index))
+    return open_site(view.sites[index])
 
 
 @pytest.fixture

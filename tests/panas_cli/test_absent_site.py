@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprbft.paths import home, places_of
+from dprbft.paths import home, read_sites
 from panas.runtime.store import read_json
 
 AWAY = "warning: client-001 is not there: {} goes on without it; --resume takes it up again"
@@ -20,7 +20,7 @@ def test_a_search_of_several_goes_on_without_one_and_of_one_does_not(
 ):
     run, both = tmp_path / "r", ("--client", 0, "--client", 1)
     assert cli("search", "--out", run, "--client", 0, *tiny()).code == 0
-    places_of(run)[1].folder.rename(tmp_path / "aside")
+    read_sites(run)[1].folder.rename(tmp_path / "aside")
     outcome = cli("search", "--out", run, *both, "--json")
     assert outcome.code == 0
     assert AWAY.format("the run") in outcome.err
@@ -67,7 +67,7 @@ def test_a_run_of_an_absent_site_is_shown_read_and_resumed(
 ):
     run, options = tmp_path / "r", [*tiny(), "--preset", "demo"]
     assert cli("search", "--out", run, "--client", 0, *options).code == 0
-    folder, aside = places_of(run)[1].folder, tmp_path / "aside"
+    folder, aside = read_sites(run)[1].folder, tmp_path / "aside"
     folder.rename(aside)
     outcome = cli("run", "--out", run, "--resume")
     assert outcome.code == 0

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from dprbft.config.files import build_config
-from dprbft.paths import SitePlace, write_places
+from dprbft.paths import SitePaths, write_sites
 from dprbft.run.progress.forecast import Forecast
 from dprbft.run.progress.logs import watch_logs
 from dprbft.run.view import RunView
@@ -327,7 +327,7 @@ def test_one_line_says_the_price_unless_sites_differ(
 ):
     config = build_config({"privacy": {"search": mode}, "federation": {"clients": 2}})
     names = enumerate(("north", "south"))
-    write_places(tmp_path, [SitePlace(i, name, tmp_path / name, "r") for i, name in names])
+    write_sites(tmp_path, [SitePaths(i, name, tmp_path / name, "r") for i, name in names])
     view = RunView(tmp_path, config)
     (line,) = price_lines({0: price, 1: price}, view)
     assert line.startswith("search price: ")

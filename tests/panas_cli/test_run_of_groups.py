@@ -50,7 +50,7 @@ def test_a_run_of_patients_counts_patients(cli: Callable, tiny: Callable, tmp_pa
         trained = [e for e in account.events_on("train") if isinstance(e, SampledGaussian)]
         assert trained
         # Of a noised number of patients: the exact one would tell of one patient more.
-        patients = open_site(view.places[i]).units
+        patients = open_site(view.sites[i]).units
         assert all(e.rate == pytest.approx(BATCH / patients) for e in trained)
         assert 0 < c["epsilon"]["spent"] <= c["epsilon"]["budget"]
     card = cli("ledger", run)

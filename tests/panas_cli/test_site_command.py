@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from dprbft.config.files import build_config
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
 from dprbft.site.results.seen import SeenSamples
@@ -85,8 +85,8 @@ def test_a_site_of_pictures_has_its_patients_as_units(
     assert shown["unit"] == "one group: patient"
     facts = Facts.from_json(read_json(site / "facts.json"))
     samples = load_samples(site, read_site(site), facts)
-    place = SitePlace(0, "north", site, "r")
-    split = divided(place.index, place.name, samples, b"key", build_config())
+    paths = SitePaths(0, "north", site, "r")
+    split = divided(paths.index, paths.name, samples, b"key", build_config())
     patients = patients_of(split)
     assert sum(map(len, patients)) == len(set.union(*patients)) == units
     assert not official or (len(split.validation), len(split.test)) == (20, 20)

@@ -19,7 +19,7 @@ from dprbft.engines.node.call import receive, send
 from dprbft.engines.node.daemon import Node
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 
 START = 120.0
 """Seconds in which Flower must have made its sites."""
@@ -27,7 +27,7 @@ START = 120.0
 
 @contextmanager
 def flower_simulation(
-    run: Path, places: Sequence[SitePlace], machine: Machine, workers: int
+    run: Path, sites: Sequence[SitePaths], machine: Machine, workers: int
 ) -> Iterator[Engine]:
     """An `Engine` of a run's sites over Flower; `workers` of them are asked at once.
 
@@ -36,8 +36,8 @@ def flower_simulation(
         PanasError: if Flower does not start.
 
     """
-    names = [place.name for place in places]
-    node = Node({p.name: p.folder for p in places if p.there}, machine, shared=run)
+    names = [paths.name for paths in sites]
+    node = Node({p.name: p.folder for p in sites if p.is_present}, machine, shared=run)
     with tempfile.TemporaryDirectory(prefix="panas-") as folder:
         path = Path(folder) / "node.sock"
         link = Simulated(names, path, workers)
@@ -45,7 +45,7 @@ def flower_simulation(
             _answering(node, path),
             FlowerCarrier(link, minimum=len(names), patience=START) as carrier,
         ):
-            yield Framed(carrier=carrier, run=places[0].run, names=names)
+            yield Framed(carrier=carrier, run=sites[0].run, names=names)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from dprbft.engines.frames import Answer, Request
 from dprbft.engines.node.public import begun_elsewhere, local_hello, tidy
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
+from dprbft.paths import SitePaths, hello_file, refusal_file, settings_file
 from dprbft.secure_sum.identity import sign
 from dprbft.site.directory import read_site
 from panas.runtime.errors import BadInput, trail
@@ -102,34 +102,34 @@ class Node:
 
     def _safely(self, folder: Path, request: Request) -> tuple[Reply, str, list[str]]:
         """The reply, the reason of a refusal, and where something failed."""
-        place = SitePlace(request.number, request.site, folder, request.run)
+        paths = SitePaths(request.number, request.site, folder, request.run)
         try:
-            reply, reason, failed = self._served(place, request)
+            reply, reason, failed = self._served(paths, request)
         except BadInput as e:
             reply, reason, failed = Reply(Code.REFUSED), str(e), []
         except Exception as e:
             reply, reason, failed = Reply(Code.FAILED), type(e).__name__, trail(e)
         try:
             if self._shared is None:
-                tidy(place)
+                tidy(paths)
         except OSError as e:
             return Reply(Code.FAILED), type(e).__name__, trail(e)
         return reply, reason, failed
 
-    def _served(self, place: SitePlace, request: Request) -> tuple[Reply, str, list[str]]:
+    def _served(self, paths: SitePaths, request: Request) -> tuple[Reply, str, list[str]]:
         verb, content = _verb(request.verb), request.content
-        if not place.there:
-            return Reply(Code.ABSENT), f"no {settings_file(place.folder).name} there", []
+        if not paths.is_present:
+            return Reply(Code.ABSENT), f"no {settings_file(paths.folder).name} there", []
         if verb in (Verb.HELLO, Verb.LEAVE):
-            content = local_hello(place, request, self._shared)
+            content = local_hello(paths, request, self._shared)
         elif request.files:
             raise BadInput(f"expected no files with {verb}, got some; leave them out")
         else:
-            _check_joined(place, elsewhere=self._shared is None)
-        reply = serve(place, self.machine, verb, content)
-        if not refusal_file(place.home).is_file():
+            _check_joined(paths, elsewhere=self._shared is None)
+        reply = serve(paths, self.machine, verb, content)
+        if not refusal_file(paths.home).is_file():
             return reply, "", []
-        record = read_json(refusal_file(place.home))
+        record = read_json(refusal_file(paths.home))
         return reply, str(record["reason"]), list(record["trace"])
 
     def _signed(self, folder: Path, request: Request, reply: Reply) -> bytes:
@@ -158,23 +158,23 @@ class Node:
             self._tell(served)
 
 
-def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
+def _check_joined(paths: SitePaths, *, elsewhere: bool) -> None:
     """Refuse a run that the site has not joined, or has joined under another number.
 
     Of a hub that is `elsewhere`, refuse also a run that was begun on this machine: its files are
     not in the hub's folder.
     """
-    noted = hello_file(place.home)
+    noted = hello_file(paths.home)
     if not noted.is_file():
-        raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
+        raise BadInput(f"expected a run that the site has joined, got {paths.run}; say hello first")
     hello = Hello.from_bytes(noted.read_bytes())
-    if hello.site != place.index:
+    if hello.site != paths.index:
         raise BadInput(
-            f"expected site {hello.site} of run {place.run}, got {place.index}; ask as that"
+            f"expected site {hello.site} of run {paths.run}, got {paths.index}; ask as that"
         )
-    if elsewhere and not begun_elsewhere(place, hello):
+    if elsewhere and not begun_elsewhere(paths, hello):
         raise BadInput(
-            f"expected a run that a hub has begun, got {place.run}, which was begun on this "
+            f"expected a run that a hub has begun, got {paths.run}, which was begun on this "
             "machine; give another directory"
         )
 

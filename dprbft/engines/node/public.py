@@ -19,7 +19,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import DIGEST, Request, sha256
 from dprbft.messages import Hello
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     hello_file,
     map_file,
     public_file,
@@ -41,22 +41,22 @@ FOLDER = "public"  # in the site's folder for a run: the files that came with it
 GIB = 1 << 30
 
 
-def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
+def check_room(paths: SitePaths, config: RunConfig, size: int) -> None:
     """BadInput for a new run of which the owner's limits hold no more; `size` bytes came with it.
 
     Only what hubs have brought counts: the size of what a site has computed tells of its samples.
     """
-    settings, where = read_site(place.folder), settings_file(place.folder).name
-    ledger = site_ledger(place.folder)
+    settings, where = read_site(paths.folder), settings_file(paths.folder).name
+    ledger = site_ledger(paths.folder)
     shares = ledger.account().shares if ledger.is_open else {}
-    if shares.get(place.run) != config.budget(place.index) and ledger.begun >= settings.run_limit:
+    if shares.get(paths.run) != config.budget(paths.index) and ledger.begun >= settings.run_limit:
         raise BadInput(
             f"expected at most {settings.run_limit} beginnings of runs in this ledger (run_limit "
             f"in {where}), got one more; raise it there if these are wanted"
         )
-    if _brought(place.home.parent) + size > settings.disk_limit * GIB:
+    if _brought(paths.home.parent) + size > settings.disk_limit * GIB:
         raise BadInput(
-            f"expected runs of at most {settings.disk_limit:g} GiB in {place.home.parent} "
+            f"expected runs of at most {settings.disk_limit:g} GiB in {paths.home.parent} "
             f"(disk_limit in {where}), got one that makes it more; remove runs that nobody needs, "
             "or raise it there"
         )
@@ -79,7 +79,7 @@ FILES: Mapping[str, Callable[[Path], Path]] = {
 """What a hello may name, and where it is kept in a folder."""
 
 
-def local_hello(place: SitePlace, request: Request, folder: Path | None = None) -> bytes:
+def local_hello(paths: SitePaths, request: Request, folder: Path | None = None) -> bytes:
     """The hello or leave of a request with its names as paths at this site; writes the files.
 
     `folder` is where they are kept; None: in the site's own folder for the run. Nothing is written
@@ -96,26 +96,26 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
             f"expected a hello whose files are named {', '.join(FILES)}, got other names; ask with "
             "the same version of panas"
         )
-    at = folder or place.home / FOLDER
+    at = folder or paths.home / FOLDER
     path = {name: str(FILES[name](at).resolve()) if name in named else "" for name in FILES}
     common = str(map_file(at).resolve()) if hello.map else ""
     local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=common)
     if request.verb == "hello":
-        _take(place, (hello, local), request, folder)
+        _take(paths, (hello, local), request, folder)
     elif request.files:
         raise BadInput(f"expected no files with {request.verb}, got some; leave them out")
     return local.to_bytes()
 
 
 def _take(
-    place: SitePlace, hellos: tuple[Hello, Hello], request: Request, folder: Path | None
+    paths: SitePaths, hellos: tuple[Hello, Hello], request: Request, folder: Path | None
 ) -> None:
     """Keep the files of a hello, of which the second form has paths here, and make its map."""
-    (hello, local), at = hellos, folder or place.home / FOLDER
-    config, facts = approved(place, hello)
+    (hello, local), at = hellos, folder or paths.home / FOLDER
+    config, facts = approved(paths, hello)
     named = [name for name in sorted(FILES) if getattr(hello, name)]
     _check_asked(config, hello, request, among_machines=folder is None)
-    if _is_known(place, local, request, at):
+    if _is_known(paths, local, request, at):
         _check_map(at, hello)
         return
     if any(name.endswith(DIGEST) for name in request.files):
@@ -125,7 +125,7 @@ def _take(
         )
     if folder is None:
         size = len(request.content) + sum(map(len, request.files.values()))
-        check_room(place, config, size)
+        check_room(paths, config, size)
     for name, content in request.files.items():
         _keep(FILES[name](at), content, shared=folder is not None)
     _check(at, named, facts)
@@ -157,31 +157,31 @@ def _check_asked(
         )
 
 
-def begun_elsewhere(place: SitePlace, known: Hello) -> bool:
+def begun_elsewhere(site_paths: SitePaths, known: Hello) -> bool:
     """Whether a run that has begun here is one among machines, whose files came with its hello."""
     if not config_of(known.config).federation.remote:
         return False
     paths = [path for name in FILES if (path := getattr(known, name))]
     paths += [known.map] if known.map else []
-    own = (place.home / FOLDER).resolve()
+    own = (site_paths.home / FOLDER).resolve()
     return all(Path(path).resolve().parent == own for path in paths)
 
 
-def tidy(place: SitePlace) -> None:
+def tidy(paths: SitePaths) -> None:
     """Remove what a hello has left that nothing came of: its files, and why it was refused."""
-    if hello_file(place.home).exists():
+    if hello_file(paths.home).exists():
         return
     kept = (map_file, *FILES.values())
-    for path in (refusal_file(place.home), *(file(place.home / FOLDER) for file in kept)):
+    for path in (refusal_file(paths.home), *(file(paths.home / FOLDER) for file in kept)):
         path.unlink(missing_ok=True)
-    for empty in (place.home / FOLDER, place.home, place.home.parent):
+    for empty in (paths.home / FOLDER, paths.home, paths.home.parent):
         with suppress(OSError):  # it is not there, or it holds something
             empty.rmdir()
 
 
-def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> bool:
+def _is_known(paths: SitePaths, local: Hello, request: Request, at: Path) -> bool:
     """Whether the run has begun here; BadInput if that was with other files."""
-    noted = hello_file(place.home)
+    noted = hello_file(paths.home)
     if not noted.is_file():
         return False
     hello = Hello.from_bytes(noted.read_bytes())
@@ -189,7 +189,7 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
     digests = _digests(request.files)
     if not same or not all(_holds(FILES[name](at), digest) for name, digest in digests.items()):
         raise BadInput(
-            f"expected the public files that run {place.run} has begun with, got others; give "
+            f"expected the public files that run {paths.run} has begun with, got others; give "
             "another directory"
         )
     return True

@@ -115,7 +115,7 @@ def _check_plan(site: Site, plan: SumPlan) -> None:
             f"expected a secure sum over at least {f.secure_minimum} sites, of which "
             f"{f.secure_missing_of(n)} or more may be missing, got {n} and {plan.missing}"
         )
-    read_site(site.place.folder).check_missing(plan.missing)
+    read_site(site.paths.folder).check_missing(plan.missing)
     event = unsent_event(site) or planned_release(site)
     if event is None:
         raise BadInput("expected no secure sum, since a release would not pay, got one")
@@ -146,7 +146,7 @@ def masked_release(site: Site, content: bytes, rows: Rows) -> tuple[bytes, SumNo
     """
     state = _begun(site)
     if not state.masked:
-        read_site(site.place.folder).check_missing(state.plan.missing)  # as it says by now
+        read_site(site.paths.folder).check_missing(state.plan.missing)  # as it says by now
         state = _mask(site, state, Parts.from_bytes(content), rows)
     size = masked_size(site.width, site.spec.classes)
     site.ledger.end(MaskedRelease.from_bytes(state.masked, size).receipt)  # if it died just then

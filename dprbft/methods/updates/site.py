@@ -41,8 +41,8 @@ def round(site: Site, content: bytes) -> bytes:
     """Train and send; the same bytes again if that was done."""
     order, kept = Order.from_bytes(content), Bundle.read(state_file(site.home))
     method = _method(site)
-    asked, place = Asked(order.round, content), kept.record[PLACE]
-    if (sent := sent_before(site, Answered(place["round"], place["against"]), asked)) is not None:
+    asked, paths = Asked(order.round, content), kept.record[PLACE]
+    if (sent := sent_before(site, Answered(paths["round"], paths["against"]), asked)) is not None:
         return sent
     method.check_order(site, _own(kept), order)
     turn = method.site_round(site, _own(kept), order)
@@ -121,7 +121,7 @@ def _message(site: Site, order: Order, turn: Turn) -> bytes:
     if not turn.receipts or not known.issuperset(turn.receipts):
         raise BadInput(
             f"expected the receipts of charges for what round {order.round} sends, got none that "
-            f"the ledger of {site.place.name} knows; charge it first"
+            f"the ledger of {site.paths.name} knows; charge it first"
         )
     return Update(site.id, order.round, turn.update, turn.receipts).to_bytes()
 
@@ -131,8 +131,8 @@ def _own(kept: Bundle) -> Bundle:
     return Bundle(kept.arrays, {k: v for k, v in kept.record.items() if k != PLACE})
 
 
-def _keep(site: Site, memory: Bundle, place: Mapping[str, object]) -> None:
-    record = {**memory.record, PLACE: dict(place)}
+def _keep(site: Site, memory: Bundle, paths: Mapping[str, object]) -> None:
+    record = {**memory.record, PLACE: dict(paths)}
     replace(memory, record=record).write(state_file(site.home))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import config_file, places_of
+from dprbft.paths import config_file, read_sites
 from dprbft.run.comparison.outcome import Outcome, note_outcome, read_outcome
 from dprbft.run.comparison.plan import Plan, Planned
 from dprbft.run.directory import Ground, OpenRun, check_settings, hold, prepare
@@ -40,7 +40,7 @@ def check_folder(folder: Path, plan: Plan, *, resume: bool) -> None:
             "comparison in it, or another --out"
         )
     for planned in plan.runs:
-        run = folder / planned.place
+        run = folder / planned.folder
         if config_file(run).exists():
             check_settings(run, planned.config)
 
@@ -54,19 +54,19 @@ def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
         PanasError: where its budget does not pay for it, or it cannot go on.
 
     """
-    run, config = folder / planned.place, planned.config
+    run, config = folder / planned.folder, planned.config
     if (outcome := read_outcome(run)) is not None:
         check_settings(run, config)
         return outcome
     ground, stopped = Ground.of(run), ""
     prepare(run, config, resume=True)
-    with hold(run), InProcess(places_of(run), machine.workers, machine.device) as engine:
+    with hold(run), InProcess(read_sites(run), machine.workers, machine.device) as engine:
         opened = OpenRun(run, config, engine, machine.listener)
         begin(opened, ground)
         try:
             all_stages(opened)
         except BudgetExhausted as e:
-            if not all(has_results(place) for place in opened.view.places):
+            if not all(has_results(paths) for paths in opened.view.sites):
                 raise
             stopped = str(e)
     return note_outcome(run, config, stopped)

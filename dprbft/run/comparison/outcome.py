@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, scores_file, server_folder
+from dprbft.paths import SitePaths, scores_file, server_folder
 from dprbft.run.summary import summarise
 from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
@@ -82,12 +82,12 @@ def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
     """Gather what a trained run came to, and keep it beside the run's summary."""
     summary, view = summarise(run, config), RunView(run, config)
     clients = summary["clients"]
-    places = [place for place in view.places if has_results(place)]
+    sites = [paths for paths in view.sites if has_results(paths)]
     sent = summary["communication"]
     outcome = Outcome(
         sites=[c["name"] for c in clients],
         accuracy=[c["accuracy"]["selected"] for c in clients],
-        majority=[_majority(view, place) for place in places],
+        majority=[_majority(view, paths) for paths in sites],
         metrics=[c["metrics"] for c in clients],
         epsilon=[c["epsilon"]["spent"] for c in clients],
         parts=[{k: c["epsilon"][k] for k in ("release", "search", "training")} for c in clients],
@@ -102,23 +102,23 @@ def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
         stopped=stopped,
         trust=list(dict.fromkeys(t["assumption"] for c in clients for t in c.get("trust", ()))),
     )
-    outcome = replace(outcome, curve=_curve(view, places, outcome))
+    outcome = replace(outcome, curve=_curve(view, sites, outcome))
     write_json(run / FILE, outcome.to_json())
     return outcome
 
 
-def _majority(view: RunView, place: SitePlace) -> float:
+def _majority(view: RunView, paths: SitePaths) -> float:
     """What always saying a site's most frequent class would get, on its test samples."""
-    data = view.site(place.index)
+    data = view.site(paths.index)
     return float((data.test.y == data.train.histogram().argmax()).double().mean())
 
 
-def _curve(view: RunView, places: Sequence[SitePlace], outcome: Outcome) -> list[Point]:
+def _curve(view: RunView, sites: Sequence[SitePaths], outcome: Outcome) -> list[Point]:
     """A point a round; the last is what sites keep, with the bytes of the result."""
     records, config = read_rounds(server_folder(view.run)), view.config
-    notes = [read_scores(p.home) if scores_file(p.home).exists() else [] for p in places]
+    notes = [read_scores(p.home) if scores_file(p.home).exists() else [] for p in sites]
     priced = {int(r) for r in np.linspace(0, len(records) - 1, MOST_PRICED)} if records else set()
-    account = _worst(places) if records else None
+    account = _worst(sites) if records else None
     after = {"updates": _after_updates}.get(config.federation.family.sends, _after_round)
     points, up, down = list[Point](), 0, 0
     for at, record in enumerate(records):
@@ -159,9 +159,9 @@ def _after_updates(notes: Sequence[SiteRound], round: int) -> float | None:
     return own[-1].local if own[-1].local is not None else own[-1].kept
 
 
-def _worst(places: Sequence[SitePlace]) -> Account | None:
+def _worst(sites: Sequence[SitePaths]) -> Account | None:
     """The charges of the site that has spent most."""
-    accounts = [check_book(place).account().of_run(place.run) for place in places]
+    accounts = [check_book(paths).account().of_run(paths.run) for paths in sites]
     return max(accounts, key=lambda account: account.spent(), default=None)
 
 

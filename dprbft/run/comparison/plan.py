@@ -39,7 +39,7 @@ class Planned:
     config: RunConfig
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         """Its directory under that of the comparison."""
         cell = self.cell
         folder = Path("runs") / cell.method / cell.column / f"seed-{self.seed}"

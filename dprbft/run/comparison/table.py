@@ -86,10 +86,10 @@ def table(results: Results) -> dict[str, Any]:
         "experiment": _about(results),
         "left_out": plan.left_out,
         "failed": [
-            {"run": str(planned.place), "reason": str(e)} for planned, e in results.failed.items()
+            {"run": str(planned.folder), "reason": str(e)} for planned, e in results.failed.items()
         ],
         "stopped": [
-            {"run": str(planned.place), "reason": outcome.stopped}
+            {"run": str(planned.folder), "reason": outcome.stopped}
             for planned, outcome in results.found.items()
             if outcome.stopped
         ],

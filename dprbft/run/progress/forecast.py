@@ -14,7 +14,7 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.student_search import taught_to_candidates
-from dprbft.paths import SitePlace
+from dprbft.paths import SitePaths
 from dprbft.run.directory import OpenRun, chosen
 from dprbft.run.sites.known import FILES
 from dprbft.site.search import search_space
@@ -74,7 +74,7 @@ def forecast(
     if passes_of is None:
         return Forecast({})  # their networks are not those of the search's space
     view = run.view
-    sites = [view.places[i] for i in chosen(run.config, clients) if view.places[i].there]
+    sites = [view.sites[i] for i in chosen(run.config, clients) if view.sites[i].is_present]
     todo = {stage: [s for s in sites if not _has(stage, s)] for stage in stages}
     if not any(todo.values()):
         return Forecast({})
@@ -97,7 +97,7 @@ def forecast(
     )
 
 
-def _has(stage: str, site: SitePlace) -> bool:
+def _has(stage: str, site: SitePaths) -> bool:
     """Whether a site has what it makes for itself in a stage."""
     return stage in FILES and FILES[stage](site.home).exists()
 

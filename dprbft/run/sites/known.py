@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, Protocol
 
-from dprbft import paths
+from dprbft import paths as files
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code
 from dprbft.methods.joined.state import has_head
@@ -24,8 +24,8 @@ from panas.runtime.store import read_json
 Step = Literal["join", "search", "tune", "train"]
 """What a site may be through with."""
 
-FILES = {"search": paths.search_file, "tune": paths.tune_file}
-LOGS = {"search": paths.search_log, "tune": paths.tune_log}
+FILES = {"search": files.search_file, "tune": files.tune_file}
+LOGS = {"search": files.search_log, "tune": files.tune_log}
 
 
 class Sites(Protocol):
@@ -82,7 +82,7 @@ class Local:
     @property
     def names(self) -> Sequence[str]:
         """As `Sites.names`."""
-        return [place.name for place in self._view.places]
+        return [paths.name for paths in self._view.sites]
 
     def hello(self, site: int) -> bytes:
         """As `Sites.hello`."""
@@ -90,16 +90,16 @@ class Local:
 
     def done(self, step: Step, site: int) -> bool:
         """As `Sites.done`: by the files in its folder."""
-        place = self._view.places[site]
+        paths = self._view.sites[site]
         if step == "train":
-            return has_results(place)
-        return has_head(place.home) if step == "join" else FILES[step](place.home).exists()
+            return has_results(paths)
+        return has_head(paths.home) if step == "join" else FILES[step](paths.home).exists()
 
     def check(self, step: Step, site: int) -> None:
         """As `Sites.check`."""
-        place = self._view.places[site]
-        if place.there and step in FILES:
-            (SearchRecord if step == "search" else TuningRecord).read(place.home)
+        paths = self._view.sites[site]
+        if paths.is_present and step in FILES:
+            (SearchRecord if step == "search" else TuningRecord).read(paths.home)
 
     def why(self, site: int) -> events.Why:
         """As `Sites.why`: what a site here refuses stops the run, so that it is not there."""
@@ -107,50 +107,50 @@ class Local:
 
     def outcome(self, step: Step, site: int) -> events.Event | None:
         """As `Sites.outcome`: nothing of a site that has gone meanwhile."""
-        place = self._view.places[site]
-        if not place.there:
+        paths = self._view.sites[site]
+        if not paths.is_present:
             return None
         if step == "search":
-            return events.SiteSearched(place.name, SearchRecord.read(place.home))
+            return events.SiteSearched(paths.name, SearchRecord.read(paths.home))
         if step == "tune":
-            return events.SiteTuned(place.name, TuningRecord.read(place.home))
-        report = SiteReport.read(place.home)
-        return events.SiteKept(place.name, report.shares, report.steps.joined)
+            return events.SiteTuned(paths.name, TuningRecord.read(paths.home))
+        report = SiteReport.read(paths.home)
+        return events.SiteKept(paths.name, report.shares, report.steps.joined)
 
     def started(self, site: int) -> events.Event:
         """As `Sites.started`."""
-        place = self._view.places[site]
-        for score in read_scores(place.home)[:1]:
-            return events.SiteStarted(place.name, score.validation)
-        return events.SiteLeftOut(place.name, "train")  # it has gone meanwhile
+        paths = self._view.sites[site]
+        for score in read_scores(paths.home)[:1]:
+            return events.SiteStarted(paths.name, score.validation)
+        return events.SiteLeftOut(paths.name, "train")  # it has gone meanwhile
 
     def accuracy(self, sites: Sequence[int]) -> float | None:
         """As `Sites.accuracy`: on validation samples."""
-        scores = [read_scores(self._view.places[i].home) for i in sites]
+        scores = [read_scores(self._view.sites[i].home) for i in sites]
         kept = [own[-1].kept for own in scores if own]
         return fmean(kept) if kept else None
 
     def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
         """As `Sites.log`."""
-        return LOGS[step](self._view.places[site].home)
+        return LOGS[step](self._view.sites[site].home)
 
     def error(self, refusal: SiteRefusal) -> PanasError:
         """As `Sites.error`: its reason is in its own folder."""
-        place = self._view.places[refusal.site]
-        if refusal.code is Code.ABSENT and place.there:
+        paths = self._view.sites[refusal.site]
+        if refusal.code is Code.ABSENT and paths.is_present:
             return BadInput(
                 "expected a valid reply of one site at least, got none; "
-                f"{paths.refused_file(paths.server_folder(self._view.run))} says what was expected"
+                f"{files.refused_file(files.server_folder(self._view.run))} says what was expected"
             )
         if refusal.code is Code.ABSENT:
             return BadInput(
-                f"expected site {place.name} at {place.folder}, found none; put it back, and go "
+                f"expected site {paths.name} at {paths.folder}, found none; put it back, and go "
                 "on with --resume"
             )
         if refusal.code is Code.FAILED:
             return PanasError(
-                f"expected an answer of site {place.name}, and it failed; where, says node.log in "
-                f"{place.folder}"
+                f"expected an answer of site {paths.name}, and it failed; where, says node.log in "
+                f"{paths.folder}"
             )
-        text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
+        text = f"{paths.name}: {read_json(files.refusal_file(paths.home))['reason']}"
         return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)

@@ -21,7 +21,7 @@ from jaxtyping import UInt64
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import FederationSettings
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     declared_file,
     facts_file,
     map_file,
@@ -30,8 +30,8 @@ from dprbft.paths import (
     sites_file,
     sites_folder,
     unlabelled_file,
-    write_places,
     write_remote,
+    write_sites,
 )
 from dprbft.simulation.federation import NAME, load_federation, make_sites
 from dprbft.site.data import (
@@ -61,12 +61,12 @@ from panas.runtime.store import read_json, write_json
 REMEDY = "bring the data to one form, or leave that site out"
 
 
-def declared_facts(place: SitePlace) -> Facts:
+def declared_facts(paths: SitePaths) -> Facts:
     """What a site's owner declares of its data."""
-    path = declared_file(place.folder)
+    path = declared_file(paths.folder)
     if not path.is_file():
         raise BadInput(
-            f"expected {path.name} at site {place.name}, found none; `panas site init` writes it"
+            f"expected {path.name} at site {paths.name}, found none; `panas site init` writes it"
         )
     return Facts.from_json(read_json(path))
 
@@ -181,11 +181,11 @@ class SitesPlan:
     facts: Facts
     public: Samples
     unlabelled: Samples  # public ones without labels
-    make: Callable[[], tuple[SitePlace, ...]]  # where there are some already, keeps them
+    make: Callable[[], tuple[SitePaths, ...]]  # where there are some already, keeps them
 
     def write(self, run: Path) -> None:
         """Make the sites, and note where they are; that comes last, so that a kill is made good."""
-        places = self.make()
+        sites = self.make()
         if len(self.public):
             write_samples(public_file(run), self.public)
         if len(self.unlabelled):
@@ -198,7 +198,7 @@ class SitesPlan:
         if self.config.federation.remote:
             write_remote(run, self.config.federation.remote)
         else:
-            write_places(run, places)
+            write_sites(run, sites)
 
 
 def prepare_sites(run: Path, config: RunConfig) -> None:
@@ -245,14 +245,14 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
-    places, source = _places(run, config.federation.sites), config.data.source
+    sites, source = _sites(run, config.federation.sites), config.data.source
     if source.ranges or source.bits:
         raise BadInput(
             "expected no data.ranges and no data.bits for sites that declare their facts, got "
             "some; their owners give them (panas site init --range, --bits)"
         )
-    facts, public = shared(config, {place.name: declared_facts(place) for place in places})
-    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: places)
+    facts, public = shared(config, {paths.name: declared_facts(paths) for paths in sites})
+    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: sites)
 
 
 def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
@@ -316,18 +316,18 @@ def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     return load_unlabelled(source, facts, public, stream(config.seed, "unlabelled"))
 
 
-def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:
+def _sites(run: Path, folders: Sequence[str]) -> tuple[SitePaths, ...]:
     """Sites that their owners keep."""
     named = [(read_site(Path(folder)).name, Path(folder)) for folder in folders]
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInput(f"expected sites of different names, got {twice!r} twice; rename one")
-    return tuple(SitePlace(i, name, at, run.resolve().name) for i, (name, at) in enumerate(named))
+    return tuple(SitePaths(i, name, at, run.resolve().name) for i, (name, at) in enumerate(named))
 
 
-def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePlace, ...]:
+def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePaths, ...]:
     """A site under the run's directory for each file or folder of data."""
-    unprotected, places = config.privacy.allow_unprotected, []
+    unprotected, sites = config.privacy.allow_unprotected, []
     for i, (name, path) in enumerate(zip(names_of(paths), paths, strict=True)):
         budget = config.budget(i)
         settings = SiteSettings(
@@ -345,8 +345,8 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
         )
         if not settings_file(sites_folder(run) / name).exists():
             write_site(sites_folder(run) / name, settings)
-        places.append(SitePlace(i, name, sites_folder(run) / name, "run"))
-    return tuple(places)
+        sites.append(SitePaths(i, name, sites_folder(run) / name, "run"))
+    return tuple(sites)
 
 
 def site_names(config: RunConfig) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, samples_file, seen_file
+from dprbft.paths import SitePaths, samples_file, seen_file
 from dprbft.site.data import SiteData
 from dprbft.site.directory import read_site
 from dprbft.site.site import Site
@@ -60,18 +60,18 @@ class SeenSamples:
         return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
 
 
-def look_back(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+def look_back(paths: SitePaths, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
     """Note what a site's samples have cost elsewhere, and refuse them if asked to (BadInput)."""
     if data.tags is None:
         return
-    seen = seen_before(data.tags, ledger, config.budget(place.index))
+    seen = seen_before(data.tags, ledger, config.budget(paths.index))
     # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
-    strict = read_site(place.folder).strict
+    strict = read_site(paths.folder).strict
     if strict or (config.privacy.strict and not config.federation.remote):
         refuse_seen(seen)
     if seen:
-        SeenSamples.of(seen).write(place.home)
-    write_json(samples_file(place.home), {"digest": _digest(data.tags)})
+        SeenSamples.of(seen).write(paths.home)
+    write_json(samples_file(paths.home), {"digest": _digest(data.tags)})
 
 
 def remembering(site: Site) -> Site:
@@ -80,13 +80,13 @@ def remembering(site: Site) -> Site:
 
     def read_data() -> SiteData:
         data = site.read_data()
-        remember_loaded(site.place, site.config, data, site.ledger)
+        remember_loaded(site.paths, site.config, data, site.ledger)
         return data
 
     return replace(site, read_data=read_data)
 
 
-def remember_loaded(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+def remember_loaded(paths: SitePaths, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
     """Note the samples that were loaded, before anything is charged for them.
 
     Where they are others than those that were looked back at when the site joined, this is done
@@ -94,11 +94,11 @@ def remember_loaded(place: SitePlace, config: RunConfig, data: SiteData, ledger:
     """
     if data.tags is None or not is_news(data.tags, ledger):
         return
-    noted = samples_file(place.home)
+    noted = samples_file(paths.home)
     if not noted.is_file() or read_json(noted)["digest"] != _digest(data.tags):
-        look_back(place, config, data, ledger)
+        look_back(paths, config, data, ledger)
     if changed := changed_since(data.tags, ledger):
-        warnings.warn(f"{place.name}: {changed}", stacklevel=2)
+        warnings.warn(f"{paths.name}: {changed}", stacklevel=2)
     remember(data.tags, ledger)
 
 

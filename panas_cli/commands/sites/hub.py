@@ -10,7 +10,7 @@ from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
-from dprbft.paths import is_hub, places_of
+from dprbft.paths import is_hub, read_sites
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps, open_hub
 from panas.runtime.errors import BadInput, PanasError
@@ -69,15 +69,15 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
 
 def _engine(job: Job, reach: Reach) -> AbstractContextManager[Engine]:
     """What asks sites of this machine."""
-    places = places_of(job.run)
+    sites = read_sites(job.run)
     if reach.engine != "flower":
-        return InProcess(places, job.workers, job.device)
+        return InProcess(sites, job.workers, job.device)
     from dprbft.engines.flower.simulation import flower_simulation
 
     # Few sites share the workers out, as they do in process.
-    at_once = min(job.workers, len(places))
+    at_once = min(job.workers, len(sites))
     machine = Machine(job.device, job.workers // at_once)
-    return flower_simulation(job.run, places, machine, at_once)
+    return flower_simulation(job.run, sites, machine, at_once)
 
 
 @contextmanager

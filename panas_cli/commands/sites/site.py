@@ -8,7 +8,7 @@ from typing import Any
 
 from dprbft.messages import Code
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     declared_file,
     refusal_file,
     settings_file,
@@ -127,10 +127,10 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
             name,
             own.budget.epsilon,
             own.spent(),
-            SeenSamples.read(SitePlace(0, site.name, folder, name).home),
+            SeenSamples.read(SitePaths(0, site.name, folder, name).home),
         )
         for name, own in account.of_shares().items()
-        if _stands(SitePlace(0, site.name, folder, name), account)
+        if _stands(SitePaths(0, site.name, folder, name), account)
     ]
     if json:
         about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
@@ -153,14 +153,14 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
             print_text(f"warning: before {run.name}, {told_of(run.seen)}")
 
 
-def _stands(place: SitePlace, account: Account) -> bool:
+def _stands(paths: SitePaths, account: Account) -> bool:
     """Whether a run goes on or was charged: one that was refused before it was charged is none."""
-    if account.of_run(place.run).entries:
+    if account.of_run(paths.run).entries:
         return True
-    refused, code = refusal_file(place.home), ""
+    refused, code = refusal_file(paths.home), ""
     if refused.is_file():
         code = read_json(refused)["code"]
-    return place.home.is_dir() and code != Code.NO_BUDGET.name
+    return paths.home.is_dir() and code != Code.NO_BUDGET.name
 
 
 def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from attacks.audit.site import audit_site
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import NoisedHistogram, Release
-from dprbft.paths import ledger_file, map_file, places_of, server_folder
+from dprbft.paths import ledger_file, map_file, read_sites, server_folder
 from dprbft.server.records import write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.features.map import FeatureMap, fit_map
@@ -104,8 +104,8 @@ def with_histogram(
 ) -> SiteAudit:
     """The audit of a release with label counts beside it, whose noise is `noise` of its charge."""
     fabricate(run, of, clients=(0,), common=digits_map(of))
-    place, train = places_of(run)[0], load_federation(of).clients[0].train
-    ledger = Ledger(ledger_file(place.folder), place.run)
+    paths, train = read_sites(run)[0], load_federation(of).clients[0].train
+    ledger = Ledger(ledger_file(paths.folder), paths.run)
     sent = Release.from_bytes(received_file(run, 0).read_bytes(), width=D, classes=10)
     exact = train.histogram().float()
     counts = label_histogram(

@@ -68,8 +68,8 @@ def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: f
     phi = view.feature_map
     assert phi is not None
     numbers = []
-    for place in view.places:
-        train = view.site(place.index).train
+    for paths in view.sites:
+        train = view.site(paths.index).train
         numbers.append(moments.numbers(Rows(rows_of(phi, train), train.y), 10))
     bare = moments.from_numbers(torch.stack(numbers).sum(0), 10, 0.0)
     assert bare.counts is not None

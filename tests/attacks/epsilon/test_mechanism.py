@@ -518,8 +518,8 @@ def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Pa
     )
     prepare_sites(tmp_path, config)
     view = RunView(tmp_path, config)
-    join(view.places[0], view.hello(0))
-    site = open_site(view.places[0])
+    join(view.sites[0], view.hello(0))
+    site = open_site(view.sites[0])
     train = site.data.train
     fewer = replace(site.data, train=train.take(torch.arange(1, len(train))))
     neighbour = with_data(site, fewer)

@@ -20,7 +20,7 @@ def site_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A site with these training samples, whose key is made up."""
     monkeypatch.setattr(module, "key_of", lambda place: b"key")
     return lambda train, remote=(): SimpleNamespace(
-        place=SimpleNamespace(name="site"),
+        paths=SimpleNamespace(name="site"),
         data=SimpleNamespace(train=train),
         budget=SimpleNamespace(private=False),
         config=SimpleNamespace(federation=SimpleNamespace(remote=remote)),

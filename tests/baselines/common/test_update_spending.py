@@ -145,7 +145,7 @@ def test_a_plan_keeps_the_share_of_the_run_and_the_budget_for_life(
     )
     with other.charge(before):
         pass
-    own = ledger.begin_run(site.place.run, Budget(3.0, 1e-5))
+    own = ledger.begin_run(site.paths.run, Budget(3.0, 1e-5))
     site = replace(site, ledger=own)
     assert len(site.bounds()) == 2
     spending = begin(site, FULL)

@@ -16,22 +16,22 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
 from dprbft.messages import Code, Reply, Verb
 from dprbft.methods.serve import Machine
-from dprbft.paths import SitePlace, home, places_of, refusal_file, search_file, tune_file
+from dprbft.paths import SitePaths, home, read_sites, refusal_file, search_file, tune_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, tune_stage
 from dprbft.run.view import RunView
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 
-PLACES = [SitePlace(i, f"site-{i}", Path(f"nowhere/{i}"), "run") for i in range(4)]
+PLACES = [SitePaths(i, f"site-{i}", Path(f"nowhere/{i}"), "run") for i in range(4)]
 
 
-def who(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
-    return Reply(Code.DONE, f"{place.name} {verb} {os.getpid()} {content!r}".encode())
+def who(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    return Reply(Code.DONE, f"{paths.name} {verb} {os.getpid()} {content!r}".encode())
 
 
-def refuse_three(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
-    if place.index == 3:
+def refuse_three(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    if paths.index == 3:
         raise BudgetExhausted("expected a budget, got none")
     return Reply(Code.DONE)
 
@@ -82,7 +82,7 @@ def test_workers_answer_for_every_site_and_a_refusal_costs_its_own_alone(
     config = tiny(federation__clients=3)
     prepare(tmp_path, config, resume=False)
     view = RunView(tmp_path, config)
-    with InProcess(view.places, 2) as engine:
+    with InProcess(view.sites, 2) as engine:
         hellos = {i: view.hello(i) for i in range(3)}
         replies = dict(engine.call(Verb.HELLO, hellos | {1: b"no hello"}))
         assert replies == {
@@ -106,7 +106,7 @@ def test_workers_find_the_same_as_one_process(
     for workers in (1, 2):
         run = tmp_path / str(workers)
         prepare(run, config, resume=False)
-        with InProcess(places_of(run), workers) as engine:
+        with InProcess(read_sites(run), workers) as engine:
             search_stage(OpenRun(run, config, engine))
             tune_stage(OpenRun(run, config, engine))
         results[workers] = [
@@ -133,7 +133,7 @@ if __name__ == "__main__":
 """
 
 
-def wait_after_telling(place: SitePlace, machine: Machine, verb: Verb, note: str) -> None:
+def wait_after_telling(paths: SitePaths, machine: Machine, verb: Verb, note: str) -> None:
     Path(note).write_text(str(os.getpid()))
     while True:
         signal.pause()

@@ -14,7 +14,7 @@ from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Broadcast, Code, Hello, Release, Reply, Verb
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import places_of, rounds_file, server_folder
+from dprbft.paths import read_sites, rounds_file, server_folder
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.view import RunView
@@ -32,7 +32,7 @@ HEARS_HEAD = (Verb.READY, Verb.ROUND, Verb.FINISH)
 def recorded(run: Path, config: RunConfig) -> RecordedWire:
     """A whole run, and all that crossed in it."""
     prepare(run, config, resume=False)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         wire = RecordedWire(engine)
         for stage in (search_stage, tune_stage, train_stage):
             stage(OpenRun(run, config, wire))
@@ -201,7 +201,7 @@ def test_both_ends_refuse_what_may_hide_something(
     files = ServerFiles(tmp_path / "server", **SIZE)
 
     def ask(verb: Verb, content: bytes) -> Reply:
-        return serve(site.place, Machine(), verb, content)
+        return serve(site.paths, Machine(), verb, content)
 
     inside = {
         name: lambda c, name=name: more(c.decode(), {name: json.loads(c)[name] + " "}).encode()

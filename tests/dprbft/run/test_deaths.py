@@ -16,7 +16,7 @@ from whole_run import check_whole, release_in
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Release, Verb
-from dprbft.paths import places_of, rounds_file, server_folder
+from dprbft.paths import read_sites, rounds_file, server_folder
 from dprbft.run.directory import prepare
 from dprbft.site.site import Site
 from panas.privacy.ledger.account import Account
@@ -84,7 +84,7 @@ def begun(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> 
         m.setattr(InProcess, "call", lambda *_: iter(()))
         raise Stop
 
-    wire = RecordedWire(InProcess(places_of(run)))
+    wire = RecordedWire(InProcess(read_sites(run)))
     with m.context() as planted:
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
@@ -96,7 +96,7 @@ def begun(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> 
 def resumed(run: Path, config: RunConfig) -> RecordedWire:
     """The same run, carried to its end; returns what crossed since."""
     prepare(run, config, resume=True)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         wire = RecordedWire(engine)
         carry_out(run, config, wire)
     return wire

@@ -10,7 +10,7 @@ from ledgers import accounts, assert_kept, contents
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import model_file, places_of, predictor_file, sent_file
+from dprbft.paths import model_file, predictor_file, read_sites, sent_file
 from dprbft.run.directory import prepare
 from dprbft.run.summary import summarise
 from panas.training.checkpoint import load_network
@@ -85,7 +85,7 @@ def died(run: Path, config: RunConfig, death: Death) -> None:
 
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
-            carry_out(run, config, InProcess(places_of(run)))
+            carry_out(run, config, InProcess(read_sites(run)))
 
 
 def whole(run: Path) -> dict[Path, bytes]:
@@ -110,7 +110,7 @@ def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig,
     died(run, config, death)
     before, spent, kept = contents(run), [a.spent() for a in accounts(run)], whole(run)
     prepare(run, config, resume=True)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         carry_out(run, config, engine)
     assert_kept(before)
     assert {path: path.read_bytes() for path in kept} == kept
@@ -122,7 +122,7 @@ def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig,
     assert min(lost) >= -(death.lost > 0)
     result: Any = summarise(run, config)
     assert result["finished"]
-    for place in places_of(run):
-        assert read_predictor(predictor_file(place.home)).candidates.network is not None
-        assert load_network(model_file(place.home)).classes == 10
-        assert sent_file(place.home, 1).exists() or death.lost
+    for paths in read_sites(run):
+        assert read_predictor(predictor_file(paths.home)).candidates.network is not None
+        assert load_network(model_file(paths.home)).classes == 10
+        assert sent_file(paths.home, 1).exists() or death.lost

@@ -8,7 +8,7 @@ import pytest
 
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, search_file
+from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
 from dprbft.run.progress.forecast import NOISE_PASSES, START, Forecast, forecast, planned_passes
@@ -123,7 +123,7 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     monkeypatch.setattr(RunView, "site", site)
     config = tiny(federation__clients=3)
     prepare(tmp_path, config, resume=False)
-    run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))
+    run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
     one = planned_passes(config, run.view.facts, len(run.view.public), 0)["search"]
 
     def seconds(*clients: int, workers: int = 1) -> float:
@@ -135,7 +135,7 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     assert seconds() == START + 3 * one
     assert seconds(workers=2) == START + 1.5 * one
     assert seconds(1, workers=2) == START + one / 2  # both work for the one site
-    write_json(search_file(run.view.places[1].home), {})
+    write_json(search_file(run.view.sites[1].home), {})
     assert seconds() == START + 2 * one
     assert seconds(1) == 0
 
@@ -146,7 +146,7 @@ def test_a_search_for_all_sites_is_counted_once(
     monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
     config = tiny(federation__clients=3, federation__method="joined")
     prepare(tmp_path, config, resume=False)
-    run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))
+    run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
     inputs = len(run.view.public)
     one = planned_passes(config, run.view.facts, inputs, 0)["search"]
     for workers in (1, 2):  # who share it out

@@ -16,7 +16,7 @@ from dprbft.config.files import build_config, load_config, without_unread
 from dprbft.engines.frames import Request
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
-from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
+from dprbft.paths import SitePaths, predictor_file, read_sites, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.hub import answer_caps
@@ -73,7 +73,7 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     local = build_config(without_unread(config.model_dump() | {"federation": federation}))
     alone = tmp_path / "one" / "trial"
     prepare(alone, local, resume=False)
-    with InProcess(places_of(alone)) as engine:
+    with InProcess(read_sites(alone)) as engine:
         carry(OpenRun(alone, local, engine))
     assert head_of(run) == head_of(alone)
     assert charges(there) == charges(here)
@@ -88,7 +88,7 @@ def check_whole(run: Path, there: Mapping[str, Path], heard: list[Event]) -> Non
     done = {(e.site, e.stage) for e in heard if isinstance(e, SiteDone)}
     assert done == {(name, stage) for name in NAMES for stage in ("search", "tune", "train")}
     for i, (name, folder) in enumerate(there.items()):
-        assert predictor_file(SitePlace(i, name, folder, "trial").home).is_file()
+        assert predictor_file(SitePaths(i, name, folder, "trial").home).is_file()
     check_summary(summarise(run, load_config(run)), run)
 
 
@@ -108,42 +108,42 @@ def check_summary(summary: dict[str, Any], run: Path) -> None:
 
 @pytest.mark.slow
 def test_what_a_site_refuses_costs_it_the_run_and_nobody_else(tmp_path: Path):
-    places = make_sites(tmp_path)
-    path = places["b"] / "site.toml"
+    sites = make_sites(tmp_path)
+    path = sites["b"] / "site.toml"
     path.write_text(path.read_text().replace("moments", "class_sums"))
     heard, run, config = list[Event](), tmp_path / "trial", hub_config(tmp_path)
-    opened_run = opened(run, config, InThread(places), heard)
+    opened_run = opened(run, config, InThread(sites), heard)
     begin(opened_run, Ground.of(run))
     search_stage(opened_run)
     (record,) = read_rounds(server_folder(run))
     assert (record.sites, record.absent) == ((0, 2), (1,))
     assert set(left_out(heard)) >= {("b", "start", "refused"), ("b", "join", "refused")}
     assert {why for _, _, why in left_out(heard)} == {"refused"}
-    assert charges(places)["b"] == []
+    assert charges(sites)["b"] == []
     summary = summarise(run, config)
     assert (summary["finished"], summary["absent"]) == (False, ["a", "b", "c"])
 
 
 def test_too_few_sites_leave_nothing_behind(tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "runs" / "trial"
-    carrier = InThread(places, before=lambda site, verb: site == "a")
+    sites, run = make_sites(tmp_path), tmp_path / "runs" / "trial"
+    carrier = InThread(sites, before=lambda site, verb: site == "a")
     ground = Ground.of(run)
     with pytest.raises(BadInput, match=r"at least 2 of 3 sites .* b \(absent\), c \(absent\)"):
         begin(opened(run, hub_config(tmp_path), carrier), ground)
     assert not run.exists()
     assert carrier.asked == [("a", "hello"), ("a", "leave")]
-    assert charges(places)["a"] == []
+    assert charges(sites)["a"] == []
 
 
 @pytest.mark.slow
 def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
-    places, heard = make_sites(tmp_path), list[Event]()
+    sites, heard = make_sites(tmp_path), list[Event]()
 
     def change(site: str, verb: str, answer: bytes) -> bytes:
         return answer[:-1] if (site, verb) == ("c", "round") else answer
 
     run, config = tmp_path / "trial", hub_config(tmp_path)
-    opened_run = opened(run, config, InThread(places, change), heard)
+    opened_run = opened(run, config, InThread(sites, change), heard)
     search_stage(opened_run)
     (record,) = read_rounds(server_folder(run))
     assert (record.sites, record.absent) == ((0, 1), (2,))
@@ -157,7 +157,7 @@ def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
 
 @pytest.mark.thorough
 def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
-    places, heard, away = make_sites(tmp_path), list[Event](), set[str]()
+    sites, heard, away = make_sites(tmp_path), list[Event](), set[str]()
 
     def before(site: str, verb: str) -> bool:
         if (site, verb) == ("b", "search"):
@@ -165,16 +165,16 @@ def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
         return site not in away
 
     run, config = tmp_path / "trial", hub_config(tmp_path)
-    carry_out(opened(run, config, InThread(places, before=before), heard))
+    carry_out(opened(run, config, InThread(sites, before=before), heard))
     assert ("b", "search", "absent") in left_out(heard)
     assert summarise(run, config)["absent"] == ["b"]
     away.add("nobody")
     away.remove("b")
-    spent, carrier = charges(places), InThread(places)
+    spent, carrier = charges(sites), InThread(sites)
     carry_out(opened(run, config, carrier, resume=True))
     summary = summarise(run, config)
     assert (summary["absent"], summary["finished"]) == ([], True)
-    assert {name: c[: len(spent[name])] for name, c in charges(places).items()} == spent
+    assert {name: c[: len(spent[name])] for name, c in charges(sites).items()} == spent
     again = {(site, verb) for site, verb in carrier.asked if verb in ("search", "tune", "round")}
     assert again == {("b", "search"), ("b", "tune")}
 
@@ -182,8 +182,8 @@ def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dprbft", "fedavg"])
 def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: Path):
-    places = make_sites(tmp_path)
-    for folder in places.values():  # what the method sends has to be named
+    sites = make_sites(tmp_path)
+    for folder in sites.values():  # what the method sends has to be named
         path = folder / "site.toml"
         path.write_text(path.read_text().replace('"moments"', f'"moments", "{method}"'))
     changes = {
@@ -200,23 +200,23 @@ def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: 
             return False
         return True
 
-    carry_out(opened(run, config, InThread(places, before=before), heard))
+    carry_out(opened(run, config, InThread(sites, before=before), heard))
     first, second = read_rounds(server_folder(run))
     assert (first.sites, first.absent, second.sites) == ((0, 1), (2,), (0, 1, 2))
     assert SiteMissed("c", 1, "absent") in heard
     assert RoundEnded(2, 2, None) in heard
     summary = summarise(run, config)
     assert (summary["absent"], summary["finished"], summary["head"]) == ([], True, None)
-    assert all(charges(places).values())
+    assert all(charges(sites).values())
 
 
 @pytest.mark.slow
 def test_a_hub_cannot_find_out_by_public_samples_which_a_site_has(tmp_path: Path):
-    places = make_sites(tmp_path)
+    sites = make_sites(tmp_path)
     open_to_all, theirs = np.load(tmp_path / "public.npz"), np.load(tmp_path / "data/a.npz")
     both = {k: np.concatenate([open_to_all[k], theirs[k][:1]]) for k in ("x", "y")}
     np.savez(tmp_path / "public.npz", **both)
-    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(places))
+    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(sites))
     with pytest.warns(UserWarning, match="some of its samples among them"):  # for a's owner
         assert begin(run, Ground.of(run.folder)) == [0, 1, 2]
 
@@ -224,12 +224,12 @@ def test_a_hub_cannot_find_out_by_public_samples_which_a_site_has(tmp_path: Path
 def test_facts_other_than_an_owner_declares_are_refused_before_the_data_are_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    places = make_sites(tmp_path)
-    path = places["a"] / "facts.json"
+    sites = make_sites(tmp_path)
+    path = sites["a"] / "facts.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps(facts | {"class_names": [*facts["class_names"], "more"]}))
     heard: list[Event] = []
-    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(places), heard)
+    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(sites), heard)
     read = []
     monkeypatch.setattr(
         "dprbft.site.data.load_samples",
@@ -268,11 +268,11 @@ WHOLE, BRIEF = {"public"}, {"public.sha256"}
 
 @pytest.mark.slow
 def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "trial"
-    carrier = Weighed(InThread(places))
+    sites, run = make_sites(tmp_path), tmp_path / "trial"
+    carrier = Weighed(InThread(sites))
     hub = opened(run, hub_config(tmp_path), carrier)
     join_stage(hub)
-    shutil.rmtree(places["a"] / "runs")  # it gets them again
+    shutil.rmtree(sites["a"] / "runs")  # it gets them again
     exchange_stage(hub)
     exchange_stage(hub)
     assert carrier.files_to("b") == [WHOLE, BRIEF, BRIEF]
@@ -287,11 +287,11 @@ def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Pa
 
 
 def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "trial"
-    for place in places.values():
-        path = place / "site.toml"
+    sites, run = make_sites(tmp_path), tmp_path / "trial"
+    for paths in sites.values():
+        path = paths / "site.toml"
         path.write_text(path.read_text().replace("moments", "class_sums"))
-    hub = opened(run, hub_config(tmp_path), InThread(places))
+    hub = opened(run, hub_config(tmp_path), InThread(sites))
     with pytest.raises(BadInput, match="too few without"):
         begin(hub, Ground(run, (run,), frozenset(), new=True))
     assert not run.exists()

@@ -12,7 +12,7 @@ from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.messages import Hello
-from dprbft.paths import SitePlace, refusal_file, server_folder, sum_folder
+from dprbft.paths import SitePaths, refusal_file, server_folder, sum_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage
 from dprbft.secure_sum.identity import new_key, public_of
@@ -29,10 +29,10 @@ def summed(folder: Path) -> RunConfig:
     return build_config(without_unread(config))
 
 
-def with_keys(places: dict[str, Path]) -> None:
-    keys = {name: new_key() for name in places}
+def with_keys(sites: dict[str, Path]) -> None:
+    keys = {name: new_key() for name in sites}
     public = {name: public_of(key).decode() for name, key in keys.items()}
-    for name, folder in places.items():
+    for name, folder in sites.items():
         (folder / "node.key").write_bytes(keys[name])
         about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
         (folder / "federation.json").write_text(json.dumps(about))
@@ -40,9 +40,9 @@ def with_keys(places: dict[str, Path]) -> None:
 
 @pytest.mark.slow
 def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(places)
-    carrier = InThread(places)
+    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(sites)
+    carrier = InThread(sites)
     to_run = opened(run, summed(tmp_path), carrier, minimum=3)
     begin(to_run, Ground.of(run))
     exchange_stage(to_run)
@@ -52,7 +52,7 @@ def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
     assert (sum_folder(server_folder(run), 1) / "sum.safetensors").is_file()
     unmasked = [name for name, verb in carrier.asked if verb == "unmask"]
     assert sorted(unmasked) == sorted(NAMES * 2)  # to sign, then to open
-    assert [len(c) for c in charges(places).values()] == [2, 2, 2]
+    assert [len(c) for c in charges(sites).values()] == [2, 2, 2]
 
 
 @dataclass
@@ -74,28 +74,28 @@ class TwoFaced(InThread):
 
 @pytest.mark.slow
 def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(places)
-    to_run = opened(run, summed(tmp_path), TwoFaced(places), minimum=3)
+    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(sites)
+    to_run = opened(run, summed(tmp_path), TwoFaced(sites), minimum=3)
     begin(to_run, Ground.of(run))
     with pytest.raises(BadInput):
         exchange_stage(to_run)
     assert not list(sum_folder(server_folder(run), 1).glob("masked-*"))
-    assert "moments" not in str([c.mechanism for of in charges(places).values() for c in of])
-    home = SitePlace(0, NAMES[0], places[NAMES[0]], "trial").home
+    assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])
+    home = SitePaths(0, NAMES[0], sites[NAMES[0]], "trial").home
     assert "signed by site" in read_json(refusal_file(home))["reason"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_gives_nothing(lacking: str, tmp_path: Path):
-    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(places)
-    (places["b"] / lacking).unlink()
-    to_run = opened(run, summed(tmp_path), InThread(places), minimum=3)
+    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(sites)
+    (sites["b"] / lacking).unlink()
+    to_run = opened(run, summed(tmp_path), InThread(sites), minimum=3)
     begin(to_run, Ground.of(run))
     with pytest.raises(BadInput, match="got 2 that send"):
         exchange_stage(to_run)
-    assert "moments" not in str([c.mechanism for of in charges(places).values() for c in of])
-    reason = read_json(refusal_file(SitePlace(1, "b", places["b"], "trial").home))["reason"]
+    assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])
+    reason = read_json(refusal_file(SitePaths(1, "b", sites["b"], "trial").home))["reason"]
     assert "panas deploy init" in reason

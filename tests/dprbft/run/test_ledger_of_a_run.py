@@ -17,7 +17,7 @@ from dprbft.paths import (
     book_file,
     home,
     latest_file,
-    places_of,
+    read_sites,
     refusal_file,
     rounds_file,
     server_folder,
@@ -158,9 +158,9 @@ def test_a_new_run_does_not_begin_a_ledger_anew(
 ):
     """A site that has spent in one run is not greeted by another with an empty ledger."""
     site = make_site(tiny(), tmp_path / "r")
-    assert serve(site.place, Machine(), Verb.SEARCH, b"").code is Code.DONE
+    assert serve(site.paths, Machine(), Verb.SEARCH, b"").code is Code.DONE
     delete_both(tmp_path / "r", tmp_path)
-    other = replace(site.place, run="another")
+    other = replace(site.paths, run="another")
     hello = Hello.from_bytes(RunView(tmp_path / "r", tiny()).hello(0))
     assert serve(other, Machine(), Verb.HELLO, hello.to_bytes()) == Reply(Code.REFUSED)
     assert "one to site 0 in run simulated" in read_json(refusal_file(other.home))["reason"]
@@ -198,7 +198,7 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
 
     keep(old)
 
-    with pytest.raises(BadInput, match="put the right"), InProcess(places_of(run)) as engine:
+    with pytest.raises(BadInput, match="put the right"), InProcess(read_sites(run)) as engine:
         train_stage(OpenRun(run, config, engine, listener=listen))
     assert read_json(latest_file(server_folder(run)))["round"] == 1
     put_back_old_copies(run, right)

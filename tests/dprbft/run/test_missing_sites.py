@@ -12,7 +12,7 @@ from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.messages import Reply, Verb
-from dprbft.paths import ledger_file, places_of, search_file, server_folder
+from dprbft.paths import ledger_file, read_sites, search_file, server_folder
 from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import (
@@ -41,7 +41,7 @@ class Removal:
     """A site's folder that is carried off, and put back."""
 
     def __init__(self, run: Path, index: int) -> None:
-        self.folder = places_of(run)[index].folder
+        self.folder = read_sites(run)[index].folder
         self.aside = run.parent / "aside"
 
     def carry_off(self) -> None:
@@ -71,7 +71,7 @@ def left_out(heard: list[Event]) -> list[tuple[str, str]]:
 def test_a_search_goes_on_without_a_missing_site_and_is_made_good(tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__clients=3)
     prepare(run, config, resume=False)
-    places, heard = places_of(run), list[Event]()
+    sites, heard = read_sites(run), list[Event]()
     removal = Removal(run, 1)
 
     def leave(event: Event) -> None:
@@ -80,13 +80,13 @@ def test_a_search_goes_on_without_a_missing_site_and_is_made_good(tiny: Tiny, tm
         if event.site == "client-000" and isinstance(event, SiteSearched):
             removal.carry_off()
 
-    with InProcess(places) as engine:
+    with InProcess(sites) as engine:
         assert search_stage(OpenRun(run, config, engine, leave)) == [0, 2]
         assert left_out(heard) == [("client-001", "search")]
         opened = OpenRun(run, config, engine, heard.append)
         assert search_stage(opened) == [0, 2]  # not there when the stage begins
         assert left_out(heard) == [("client-001", "search")] * 2
-        assert [search_file(p.home).exists() for p in places] == [True, False, True]
+        assert [search_file(p.home).exists() for p in sites] == [True, False, True]
         assert not is_done(run, "search")
         removal.put_back()
         assert search_stage(opened) == [0, 1, 2]
@@ -103,7 +103,7 @@ def test_where_nobody_is_there_a_stage_stops(tiny: Tiny, tmp_path: Path):
     run, config, heard = tmp_path / "r", tiny(), list[Event]()
     prepare(run, config, resume=False)
     run.joinpath("sites").rename(tmp_path / "aside")
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         opened = OpenRun(run, config, engine, heard.append)
         for stage in (join_stage, search_stage, tune_stage, train_stage):
             with pytest.raises(BadInput, match=r"site client-000 at .*found none; put it back"):
@@ -119,7 +119,7 @@ def test_who_has_missed_the_search_is_tuned_and_trained_when_it_is_resumed(
     prepare(run, config, resume=False)
     removal, heard = Removal(run, 1), list[Event]()
     removal.carry_off()
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         opened = OpenRun(run, config, engine, heard.append)
         through = search_stage(opened)
         removal.put_back()
@@ -160,7 +160,7 @@ def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
         if isinstance(event, RoundEnded) and event.round == 1:
             removal.put_back()
 
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         train_stage(OpenRun(run, config, Leaving(engine, before), listen))
     assert left_out(heard) == [("client-001", "train")]
     assert [e for e in heard if isinstance(e, SiteMissed)] == [SiteMissed("client-001", 1)]
@@ -192,13 +192,13 @@ def test_who_comes_back_with_less_budget_does_not_exceed_it(
 
     with (
         pytest.raises(BudgetExhausted, match="client-001: expected the data of"),
-        InProcess(places_of(run)) as engine,
+        InProcess(read_sites(run)) as engine,
     ):
         train_stage(OpenRun(run, config, Leaving(engine, before)))
     account = accounts(run)[1]
     assert account.spent() <= account.budget.epsilon
     assert account.of_run("other").spent() > 4
-    assert {e.charge.phase for e in account.of_run(places_of(run)[1].run).entries} == {"search"}
+    assert {e.charge.phase for e in account.of_run(read_sites(run)[1].run).entries} == {"search"}
     # It is not ready for what is left of the budget either, and nobody is charged meanwhile.
     charged = [len(a.entries) for a in accounts(run)]
     with pytest.raises(BudgetExhausted, match="client-001"):
@@ -223,7 +223,7 @@ def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
         if back_after == 1 and isinstance(event, RoundEnded) and event.round == 2:
             removal.put_back()
 
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         train_stage(OpenRun(run, config, engine, listen))
     missed = [e for e in heard if isinstance(e, SiteMissed)]
     assert missed == [SiteMissed("client-001", r) for r in range(2, 2 + back_after)]
@@ -234,11 +234,11 @@ def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
     without = [(0, 2)] * back_after
     assert [r.sites for r in records] == [(0, 1, 2), *without, (0, 1, 2)][:3]
     assert [r.absent for r in records] == [(), *[(1,)] * back_after, ()][:3]
-    for account, place in zip(accounts(run), places_of(run), strict=True):
-        took = [r for r in records if place.index in r.sites]
-        assert state_of(place).round == took[-1].round
+    for account, paths in zip(accounts(run), read_sites(run), strict=True):
+        took = [r for r in records if paths.index in r.sites]
+        assert state_of(paths).round == took[-1].round
         for record in took:
-            check_release(run, config, place, record, account)
+            check_release(run, config, paths, record, account)
         # Nobody was charged for a round that it had no part in.
         charged = [e.charge.round for e in account.entries if e.charge.phase != "search"]
         assert charged == [r.round for r in took for _ in range(2)]
@@ -259,12 +259,12 @@ def test_a_site_that_leaves_between_release_and_answer_returns_to_the_next_round
         if isinstance(event, RoundEnded) and event.round == 1:
             removal.put_back()
 
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         train_stage(OpenRun(run, config, engine, listen))
     assert [e for e in heard if isinstance(e, SiteMissed)] == [SiteMissed("client-000", 1)]
     # Its release had arrived: it counts in both rounds.
     assert [r.sites for r in read_rounds(server_folder(run))] == [(0, 1), (0, 1)]
-    assert [state_of(place).round for place in places_of(run)] == [2, 2]
+    assert [state_of(paths).round for paths in read_sites(run)] == [2, 2]
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_a_round_without_anybody_stops_and_is_resumed(tiny: Tiny, carry: Carry, 
 
     with (
         pytest.raises(BadInput, match="put it back, and go on with --resume"),
-        InProcess(places_of(run)) as engine,
+        InProcess(read_sites(run)) as engine,
     ):
         train_stage(OpenRun(run, config, engine, listen))
     assert len(read_rounds(server_folder(run))) == 1
@@ -302,7 +302,7 @@ def test_a_server_that_dies_after_an_answer_asks_no_more_of_who_had_no_part(
 
     with monkeypatch.context() as m:
         m.setattr(checkpoint.ServerFiles, "end", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError), InProcess(places_of(run)) as engine:
+        with pytest.raises(ZeroDivisionError), InProcess(read_sites(run)) as engine:
             train_stage(OpenRun(run, config, engine, listen))
     removal.put_back()
     carry(run, config)
@@ -324,19 +324,19 @@ def test_who_takes_no_part_in_a_round_is_not_touched(tiny: Tiny, carry: Carry, t
         federation__clients=4, federation__participation=0.25, federation__rounds=3, seed=2
     )
     carry(run, config, stages="st")
-    places, rounds = places_of(run), participants(config)
+    sites, rounds = read_sites(run), participants(config)
     before = dict[int, dict[str, tuple[int, bytes]]]()
     compared = list[tuple[int, int]]()
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundEnded):
-            for place in places:
-                same = kept(place.folder) == before[place.index]
-                assert same == (place.index not in rounds[event.round - 1])
-                compared.append((event.round, place.index))
+            for paths in sites:
+                same = kept(paths.folder) == before[paths.index]
+                assert same == (paths.index not in rounds[event.round - 1])
+                compared.append((event.round, paths.index))
         if isinstance(event, (RoundEnded, SiteStarted)):
-            before.update({place.index: kept(place.folder) for place in places})
+            before.update({paths.index: kept(paths.folder) for paths in sites})
 
-    with InProcess(places) as engine:
+    with InProcess(sites) as engine:
         train_stage(OpenRun(run, config, engine, listen))
     assert compared == [(r, i) for r in (1, 2, 3) for i in range(4)]

@@ -9,7 +9,7 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import hello_file, ledger_file, places_of
+from dprbft.paths import hello_file, ledger_file, read_sites
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.stages import begin
 from dprbft.run.view import RunView
@@ -55,7 +55,7 @@ def started(run: Path, config: RunConfig, *, resume: bool = False) -> None:
     """The beginning of `panas run`."""
     ground = Ground.of(run)
     prepare(run, config, resume=resume)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         begin(OpenRun(run, config, engine), ground)
 
 
@@ -77,7 +77,7 @@ def test_a_run_that_one_budget_does_not_hold_is_taken_back_everywhere(
         assert (account.runs, account.left(), account.spent()) == (("first",), 6.0, 0.0)
         assert account.admits(Budget(6.0, 1e-4))
     started(run, config_of(sites, epsilon=1.0))  # as the remedy says, under the same name
-    assert all(hello_file(place.home).is_file() for place in places_of(run))
+    assert all(hello_file(paths.home).is_file() for paths in read_sites(run))
     assert tags() == []  # nothing was charged
 
 
@@ -96,8 +96,8 @@ def test_a_simulation_is_taken_back_whole(tiny: Callable[..., RunConfig], tmp_pa
     run = tmp_path / "deep" / "r"
     ground, config = Ground.of(run), tiny()
     prepare(run, config, resume=False)
-    places_of(run)[1].folder.joinpath("samples.safetensors").write_bytes(b"damaged")
-    with InProcess(places_of(run)) as engine, pytest.raises(BadInput, match="client-001"):
+    read_sites(run)[1].folder.joinpath("samples.safetensors").write_bytes(b"damaged")
+    with InProcess(read_sites(run)) as engine, pytest.raises(BadInput, match="client-001"):
         begin(OpenRun(run, config, engine), ground)
     assert list(tmp_path.iterdir()) == []
 
@@ -109,21 +109,21 @@ def test_what_another_command_has_made_stays(sites: list[Path], tmp_path: Path):
     with pytest.raises(BadInput):
         started(run, config, resume=True)
     assert (run / "sites.json").is_file()
-    assert all(hello_file(place.home).is_file() for place in places_of(run))
+    assert all(hello_file(paths.home).is_file() for paths in read_sites(run))
 
 
 def test_only_a_first_hello_is_taken_back(sites: list[Path], tmp_path: Path):
     run, config = tmp_path / "first", config_of(sites[:2])
     prepare(run, config, resume=False)
-    place, hello = places_of(run)[0], RunView(run, config).hello(0)
-    noted = hello_file(place.home)
-    leave(place, hello)  # nothing to take back
-    join(place, hello)
-    leave(place, hello.replace(b'"epsilon', b'"Epsilon'))  # of another run
+    paths, hello = read_sites(run)[0], RunView(run, config).hello(0)
+    noted = hello_file(paths.home)
+    leave(paths, hello)  # nothing to take back
+    join(paths, hello)
+    leave(paths, hello.replace(b'"epsilon', b'"Epsilon'))  # of another run
     assert noted.is_file()
-    leave(place, hello)
-    assert not place.home.exists()
+    leave(paths, hello)
+    assert not paths.home.exists()
     for _ in range(2):  # the second is of another command, which may rely on it
-        join(place, hello)
-    leave(place, hello)
-    assert open_site(place).account.entries == ()
+        join(paths, hello)
+    leave(paths, hello)
+    assert open_site(paths).account.entries == ()

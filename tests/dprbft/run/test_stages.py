@@ -16,7 +16,7 @@ from site_data import with_data
 from dprbft.config.files import build_config, load_config
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import home, places_of, search_file, tune_file
+from dprbft.paths import home, read_sites, search_file, tune_file
 from dprbft.run import directory
 from dprbft.run.bookkeeping import is_done, seconds, timed
 from dprbft.run.directory import OpenRun, prepare
@@ -170,8 +170,8 @@ def test_seconds_add_up_and_a_stage_is_done_only_when_it_ends_well(tmp_path: Pat
 def test_one_clients_search_does_not_finish_the_stage(tiny: Tiny, tmp_path: Path):
     config, said = tiny(), []
     prepare(tmp_path, config, resume=False)
-    homes = [place.home for place in places_of(tmp_path)]
-    with InProcess(places_of(tmp_path)) as engine:
+    homes = [paths.home for paths in read_sites(tmp_path)]
+    with InProcess(read_sites(tmp_path)) as engine:
         run = OpenRun(tmp_path, config, engine, listener=said.append)
         search_stage(run, [1])
         assert not is_done(tmp_path, "search")
@@ -192,7 +192,7 @@ def test_every_stage_makes_the_reports_that_it_announces(tiny: Tiny, tmp_path: P
     config = tiny(federation__clients=3, federation__rounds=2, federation__participation=0.7)
     prepare(tmp_path, config, resume=False)
     announced = event_counts(config, 3)
-    with InProcess(places_of(tmp_path)) as engine:
+    with InProcess(read_sites(tmp_path)) as engine:
         for name, stage in (
             ("search", search_stage),
             ("tune", tune_stage),
@@ -329,7 +329,7 @@ def test_no_stage_takes_note_of_another_ledger(tiny: Tiny, carry: Carry, tmp_pat
         carry(tmp_path / name, config, stages="s")
     before = tree(home(mine, 0))
     for name in ("ledger.jsonl", "ledger.head"):
-        there, here = (places_of(tmp_path / run)[0].folder for run in ("other", "mine"))
+        there, here = (read_sites(tmp_path / run)[0].folder for run in ("other", "mine"))
         (here / name).write_bytes((there / name).read_bytes())
     for refused in (partial(carry, mine, config), partial(summarise, mine, config)):
         with pytest.raises(BadInput, match=r"another copy was put in its place|was copied"):

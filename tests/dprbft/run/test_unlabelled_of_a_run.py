@@ -40,8 +40,8 @@ def test_a_site_opens_the_unlabelled_samples_that_the_hello_names(
     view = RunView(run, tiny())
     some = view.public.take(range(7))
     write_samples(unlabelled_file(run), some)
-    join(view.places[0], view.hello(0))
-    site = open_site(view.places[0])
+    join(view.sites[0], view.hello(0))
+    site = open_site(view.sites[0])
     assert Hello.from_bytes(view.hello(0)).unlabelled == str(unlabelled_file(run).resolve())
     assert torch.equal(site.unlabelled.x, some.x)
     assert torch.equal(view.unlabelled.x, some.x)
@@ -107,8 +107,8 @@ def test_a_site_refuses_its_own_samples_among_them(tiny: Callable[..., RunConfig
     view = RunView(run, config)
     write_samples(unlabelled_file(run), view.site(0).train.take(range(3)))
     with pytest.raises(BadInput, match="without any sample of 1"):
-        join(view.places[0], view.hello(0))
-    join(view.places[1], view.hello(1))
+        join(view.sites[0], view.hello(0))
+    join(view.sites[1], view.hello(1))
 
 
 def test_beside_sites_of_owners_they_fit_what_is_declared(
@@ -126,8 +126,8 @@ def test_beside_sites_of_owners_they_fit_what_is_declared(
     given |= {"privacy__delta": 1e-3, "data__unlabelled_data": archive(tmp_path / "u.npz")}
     prepare(tmp_path / "r", tiny(**given), resume=False)
     view = RunView(tmp_path / "r", tiny(**given))
-    join(view.places[0], view.hello(0))
-    site = open_site(view.places[0])
+    join(view.sites[0], view.hello(0))
+    site = open_site(view.sites[0])
     assert (len(site.public), len(site.unlabelled), site.unlabelled.classes) == (0, 60, 2)
 
 

@@ -12,7 +12,7 @@ from whole_run import check_whole, release_in, state_of
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast
-from dprbft.paths import last_model_file, places_of, round_folder, rounds_file, server_folder
+from dprbft.paths import last_model_file, read_sites, round_folder, rounds_file, server_folder
 from dprbft.site.results.scores import read_scores
 from panas.privacy.accounting.events import Event, PostProcessing, SampledGaussian, Unprotected
 from panas.runtime.errors import BudgetExhausted
@@ -78,8 +78,8 @@ def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
     )
     carry(tmp_path / "r", config)
     assert check_whole(tmp_path / "r", config) == []
-    for account, place in zip(accounts(tmp_path / "r"), places_of(tmp_path / "r"), strict=True):
-        state = state_of(place)
+    for account, paths in zip(accounts(tmp_path / "r"), read_sites(tmp_path / "r"), strict=True):
+        state = state_of(paths)
         epochs, plan = state.settings.epochs, state.plan
         assert epochs in (2, 4)
         assert plan is not None
@@ -169,9 +169,9 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
         carry(run, config)
     last = len(read_lines(rounds_file(server_folder(run))))
     assert 1 <= last < 200
-    for account, place in zip(accounts(run), places_of(run), strict=True):
+    for account, paths in zip(accounts(run), read_sites(run), strict=True):
         assert account.spent() <= account.budget.epsilon
-        saved = load_network(last_model_file(place.home))
+        saved = load_network(last_model_file(paths.home))
         assert saved.notes["round"] == last
         assert all(bool(torch.isfinite(p).all()) for p in saved.bottom.parameters())
     before = contents(run)
@@ -194,7 +194,7 @@ def test_the_server_keeps_every_round_and_no_accuracy(
     received = [f"round-{r:03d}/{name}" for r in (1, 2) for name in (*sites, "absent.json")]
     assert kept == {"latest.json", "rounds.jsonl", *answers, *received}
     text = rounds_file(server).read_text()
-    scores = [score for place in places_of(run) for score in read_scores(place.home)]
+    scores = [score for paths in read_sites(run) for score in read_scores(paths.home)]
     assert len(scores) == 2 * 3
     assert not any(name in text for name in ("accuracy", *scores[0].to_json().keys() - {"round"}))
 

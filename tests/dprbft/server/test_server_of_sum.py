@@ -58,7 +58,7 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     joined_by(engine, run, CONFIG)
     late = verb is Verb.UNMASK  # its vector is there, and n - t answers open the sum
     assert survivors(run) == ([0, 1, 2, 3] if late else [0, 1, 3])
-    noise = open_site(engine.places[0]).account.entries[1].event.noise_multiplier
+    noise = open_site(engine.sites[0]).account.entries[1].event.noise_multiplier
     s2 = (moments.SUM_SENSITIVITY * noise) ** 2
     assert variance(run) == pytest.approx(s2 * (4 if late else 3) / 3, rel=1e-3)
     assert releases(run) == [1, 1, 1 if late else 0, 1]
@@ -345,7 +345,7 @@ def test_a_site_that_deals_a_wrong_share_ends_no_sum(
     engine = begun(run, CONFIG)
     joined_by(engine, run, CONFIG)
     assert survivors(run) == [0, 1, 2, 3]
-    (line,) = sum_refusals_file(engine.places[1].home).read_text().splitlines()
+    (line,) = sum_refusals_file(engine.sites[1].home).read_text().splitlines()
     assert (json.loads(line)["verb"], json.loads(line)["asked"]) == ("round", [2])
 
 
@@ -374,7 +374,7 @@ def test_fewer_sites_than_the_minimum_send_nothing(tmp_path: Path):
 def test_a_refusal_names_its_site(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG)
-    (engine.places[2].home).mkdir(parents=True, exist_ok=True)
+    (engine.sites[2].home).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
 
         def refuse(*args: object) -> bytes:

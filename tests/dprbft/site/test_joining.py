@@ -11,7 +11,7 @@ import tomli_w
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import hello_file, ledger_file, places_of, settings_file
+from dprbft.paths import hello_file, ledger_file, read_sites, settings_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
@@ -73,13 +73,13 @@ def changed(site: Path, **settings: object) -> None:
 
 def joined(run: Path, config: RunConfig) -> None:
     prepare(run, config, resume=False)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         join_stage(OpenRun(run, config, engine))
 
 
 def spend(run: Path, noise: float = 1.3) -> Ledger:
     """Charge the first site's ledger as a release would, when a verb is served."""
-    site = remembering(open_site(places_of(run)[0]))
+    site = remembering(open_site(read_sites(run)[0]))
     charge = Charge(
         event=Gaussian(noise),
         phase="release",
@@ -105,7 +105,7 @@ def test_a_run_that_the_budget_for_life_does_not_hold_is_refused_before_data_are
     (site / "data.npz").unlink()  # whoever reads it now fails otherwise
     with pytest.raises(BudgetExhausted, match=r"north: .* left of 6 for life"):
         joined(tmp_path / "second", config_of(site, epsilon=5.5))
-    assert not hello_file(places_of(tmp_path / "second")[0].home).exists()
+    assert not hello_file(read_sites(tmp_path / "second")[0].home).exists()
 
 
 def test_a_second_run_of_other_settings_under_the_same_name_is_refused(tmp_path: Path):
@@ -124,14 +124,14 @@ def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_pa
     some = np.random.default_rng(1).permutation(120)[:90]  # another file, shuffled, in part
     other = make_site(tmp_path / "east", x[some], y[some])
     joined(tmp_path / "two", config_of(other))
-    seen = SeenSamples.read(places_of(tmp_path / "two")[0].home)
+    seen = SeenSamples.read(read_sites(tmp_path / "two")[0].home)
     assert seen is not None
     assert (seen.samples, seen.overlap, seen.runs) == (90, 90, 1)
     assert seen.epsilon == pytest.approx(spent, rel=1e-3)
     assert seen.together > 4.0
     fresh = make_site(tmp_path / "south", *images(120, seed=9))
     joined(tmp_path / "three", config_of(fresh, strict=True))
-    assert SeenSamples.read(places_of(tmp_path / "three")[0].home) is None
+    assert SeenSamples.read(read_sites(tmp_path / "three")[0].home) is None
     again = make_site(tmp_path / "west", x[some], y[some])
     with pytest.raises(BadInput, match=r"west: .*no other ledger was charged for"):
         joined(tmp_path / "four", config_of(again, strict=True))
@@ -154,7 +154,7 @@ def test_samples_that_are_swapped_in_after_the_hello_are_noted_and_told(tmp_path
     both = [np.concatenate(pair) for pair in zip(mine, theirs, strict=True)]
     other = make_site(tmp_path / "east", *both)
     joined(tmp_path / "two", config_of(other))
-    seen = SeenSamples.read(places_of(tmp_path / "two")[0].home)
+    seen = SeenSamples.read(read_sites(tmp_path / "two")[0].home)
     assert seen is not None
     assert (seen.samples, seen.overlap) == (240, 180)
 
@@ -198,7 +198,7 @@ def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):
     config = config_of(site, allow_unprotected=True, release="raw_rows")
     prepare(run, config, resume=False)
     with pytest.raises(BadInput, match=r"which site.toml allows, got\s+.*sends raw_rows"):
-        join(places_of(run)[0], RunView(run, config).hello(0))
+        join(read_sites(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
 
 
@@ -211,7 +211,7 @@ def test_a_histogram_that_goes_along_is_allowed_by_its_name(tmp_path: Path):
     config = build_config({"federation": federation, "privacy": {"epsilon": 4.0, "delta": 1e-4}})
     prepare(run, config, resume=False)
     with pytest.raises(BadInput, match=r"of moments alone.*sends moments and label-histogram"):
-        join(places_of(run)[0], RunView(run, config).hello(0))
+        join(read_sites(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
     assert config_of(site).leaves == ("moments",)  # of method dprbft
 
@@ -240,7 +240,7 @@ def test_a_share_is_weighed_at_the_owner_s_delta_before_a_row_is_read(
     changed(site, **owner)
     (site / "data.npz").unlink()  # whoever reads it fails otherwise
     with pytest.raises(BadInput, match=says):
-        join(places_of(run)[0], RunView(run, config).hello(0))
+        join(read_sites(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
 
 

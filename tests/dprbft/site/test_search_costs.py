@@ -15,7 +15,7 @@ from dprbft.paths import (
     histogram_file,
     home,
     ledger_file,
-    places_of,
+    read_sites,
     search_file,
     search_log,
     tune_file,
@@ -51,19 +51,19 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def account(run: Path, site: int = 0) -> Account:
-    return Ledger(ledger_file(places_of(run)[site].folder)).account()
+    return Ledger(ledger_file(read_sites(run)[site].folder)).account()
 
 
 def searched(site: Site, stages: str = "st") -> dict[str, Any]:
     """A site's search, and tuning; returns what the search left."""
     for verb in (Verb.SEARCH, Verb.TUNE)[: len(stages)]:
-        assert serve(site.place, Machine(), verb, b"").code is Code.DONE
+        assert serve(site.paths, Machine(), verb, b"").code is Code.DONE
     return read_json(search_file(site.home))
 
 
 def prices_of(run: Path, config: RunConfig) -> dict[int, SearchPrice]:
     prepare(run, config, resume=True)
-    with InProcess(places_of(run)) as engine:
+    with InProcess(read_sites(run)) as engine:
         opened = OpenRun(run, config, engine)
         join_stage(opened)
         return search_prices(opened)
@@ -216,7 +216,7 @@ def killed_once_paid(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as m:
         m.setattr(type(site.config.privacy.mode), "search", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            serve(site.place, Machine(), Verb.SEARCH, b"")
+            serve(site.paths, Machine(), Verb.SEARCH, b"")
 
 
 def delete_the_ledger(site: Site) -> None:
@@ -236,7 +236,7 @@ def test_a_paid_histogram_is_refused_without_its_receipt(
     delete_the_ledger(site)
     again = make_site(tiny(), tmp_path / "r")  # which opens another, of as many lines
     again.ledger.charge(entry.charge)
-    assert serve(again.place, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
+    assert serve(again.paths, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
     assert not search_file(site.home).exists()
 
 

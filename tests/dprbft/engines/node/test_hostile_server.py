@@ -202,7 +202,7 @@ def test_a_run_that_began_without_a_file_gets_none_later(node: Node, hub: Hub, t
 def test_a_run_that_was_begun_on_this_machine_is_not_a_hubs(
     node: Node, hub: Hub, site: Path, told: list[Served]
 ):
-    join(hub.view.places[0], hub.view.hello(0))  # as `panas run` does it here
+    join(hub.view.sites[0], hub.view.hello(0))  # as `panas run` does it here
     before = everything(site)
     for verb, content in (("ready", head()), ("round", head()), ("search", b"")):
         assert code_of(node, hub.request(verb, content)) is Code.REFUSED
@@ -451,9 +451,9 @@ def test_a_hub_does_not_learn_by_refusals_what_samples_have_cost_elsewhere(tmp_p
 
 
 def test_a_run_without_files_that_was_begun_here_is_not_a_hubs(hub: Hub):
-    place, hello = hub.view.places[0], Hello.from_bytes(hub.view.hello(0))
+    paths, hello = hub.view.sites[0], Hello.from_bytes(hub.view.hello(0))
     bare = replace(hello, public="", unlabelled="", map="")
-    assert not begun_elsewhere(place, bare)
+    assert not begun_elsewhere(paths, bare)
 
 
 def test_a_round_is_answered_once_and_for_one_broadcast_of_the_right_shape(

@@ -20,7 +20,7 @@ from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import LOG, Node
 from dprbft.messages import Code, Release, Reply, Verb
 from dprbft.methods.serve import serve
-from dprbft.paths import SitePlace, report_file, server_folder
+from dprbft.paths import SitePaths, report_file, server_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage, search_stage, train_stage, tune_stage
 from dprbft.server.records import read_rounds
@@ -49,11 +49,11 @@ class Recorded:
             yield name, answer
 
 
-def fails_at_export(place: SitePlace, machine: Any, verb: Verb, content: bytes) -> Reply:
+def fails_at_export(paths: SitePaths, machine: Any, verb: Verb, content: bytes) -> Reply:
     """As `serve`, but one site breaks in the end."""
-    if place.name == "west" and verb is Verb.EXPORT:
+    if paths.name == "west" and verb is Verb.EXPORT:
         raise ZeroDivisionError(TEXT)
-    return serve(place, machine, verb, content)
+    return serve(paths, machine, verb, content)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +71,13 @@ def crossed(folder: Path) -> Iterator[Recorded]:
 
 def carried_out(tmp_path: Path) -> Recorded:
     """The run, and what crossed."""
-    places = {n: owned_site(tmp_path / n, k, seed=k) for n, k in SAMPLES.items()}
-    given = hub_config(tmp_path, list(places.values()), network="stays").model_dump()
-    settings = {"sites": (), "remote": list(places)}
+    sites = {n: owned_site(tmp_path / n, k, seed=k) for n, k in SAMPLES.items()}
+    given = hub_config(tmp_path, list(sites.values()), network="stays").model_dump()
+    settings = {"sites": (), "remote": list(sites)}
     config = build_config(without_unread(given), {"federation": settings})
-    wire = Recorded(UnixCarrier({name: folder / SOCKET for name, folder in places.items()}))
+    wire = Recorded(UnixCarrier({name: folder / SOCKET for name, folder in sites.items()}))
     with ExitStack() as nodes:
-        for name, folder in places.items():
+        for name, folder in sites.items():
             nodes.enter_context(serving(Node({name: folder}), folder / SOCKET))
         run = opened(tmp_path / "trial-1", config, wire)
         there = begin(run, Ground.of(run.folder))

@@ -23,12 +23,12 @@ from dprbft.methods.joined.state import JoinedState, has_head
 from dprbft.methods.serve import Machine, serve
 from dprbft.methods.side import Side
 from dprbft.paths import (
-    SitePlace,
+    SitePaths,
     map_file,
     model_file,
-    places_of,
     pooled_file,
     predictor_file,
+    read_sites,
     report_file,
     search_file,
     sent_file,
@@ -71,7 +71,7 @@ def config_of(**sections: dict[str, Any]) -> RunConfig:
 
 def carry(run: Path, config: RunConfig) -> None:
     prepare(run, config, resume=(run / "config.toml").exists())
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         opened = OpenRun(run, config, engine)
         if "search" in stages_of(config):
             search_stage(opened)
@@ -79,19 +79,19 @@ def carry(run: Path, config: RunConfig) -> None:
         train_stage(opened)
 
 
-def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePlace, bytes]:
+def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePaths, bytes]:
     """A site that has said hello, and the broadcast before the round."""
     prepare(run, config, resume=True)
     view = RunView(run, config)
-    join(view.places[site], view.hello(site))
-    with InProcess(view.places, 1) as engine:
+    join(view.sites[site], view.hello(site))
+    with InProcess(view.sites, 1) as engine:
         width = server_files(OpenRun(run, config, engine)).width
     zero = torch.zeros(view.facts.classes, width)
-    return view.places[site], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
+    return view.sites[site], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
 
 
-def opened(place: SitePlace) -> Site:
-    return open_site(place)
+def opened(paths: SitePaths) -> Site:
+    return open_site(paths)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Path):
-    for place in places_of(whole):
-        site = opened(place)
+    for paths in read_sites(whole):
+        site = opened(paths)
         events = site.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments", "dp-sgd"]
         assert [e.charge.recipient for e in events][:2] == ["server", "server"]
@@ -123,9 +123,9 @@ def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Pat
 
 @pytest.mark.slow
 def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
-    for place in places_of(whole):
-        site, classes = opened(place), 10
-        content = sent_file(place.home, 1).read_bytes()
+    for paths in read_sites(whole):
+        site, classes = opened(paths), 10
+        content = sent_file(paths.home, 1).read_bytes()
         message = Release.from_bytes(content, width=16, classes=classes)
         assert message.to_bytes() == content
         charges = {e.id: e.charge for e in site.account.entries}
@@ -144,11 +144,11 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
 def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, tmp_path: Path):
     run = tmp_path / "run"
     carry(run, config_of(federation={"compression": "int8"}))
-    for place, other in zip(places_of(run), places_of(whole), strict=True):
-        sent, plain = (sent_file(p.home, 1).read_bytes() for p in (place, other))
+    for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
+        sent, plain = (sent_file(p.home, 1).read_bytes() for p in (paths, other))
         assert len(sent) < len(plain)
         charged, as_before = (
-            [e.charge.mechanism for e in opened(p).account.entries] for p in (place, other)
+            [e.charge.mechanism for e in opened(p).account.entries] for p in (paths, other)
         )
         assert charged == as_before
     assert {c.verdict for c in audit_run(run).clients} <= {"protected", "no better than blind"}
@@ -156,16 +156,16 @@ def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, 
 
 @pytest.mark.slow
 def test_a_predictor_is_what_its_site_reports(whole: Path):
-    for place in places_of(whole):
-        site, report = opened(place), SiteReport.read(place.home)
-        predictor = read_predictor(predictor_file(place.home))
+    for paths in read_sites(whole):
+        site, report = opened(paths), SiteReport.read(paths.home)
+        predictor = read_predictor(predictor_file(paths.home))
         test = site.data.test
         right = predictor.probabilities_of(test.inputs()).argmax(1) == test.y
         assert float(right.double().mean()) == pytest.approx(report.steps.joined)
         assert sum(report.shares.values()) == pytest.approx(1)
         wanted = {"public", "shared", "own", "shrunk", "residual", "network"}
         assert set(report.shares) == wanted
-        network = load_network(model_file(place.home))
+        network = load_network(model_file(paths.home))
         assert network.classes == 10
         kept = predictor.candidates.network
         assert kept is not None
@@ -173,10 +173,10 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
 
 
 def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole: Path):
-    place = places_of(whole)[0]
-    test = opened(place).data.test
+    paths = read_sites(whole)[0]
+    test = opened(paths).data.test
     pictures, inputs = test.x[:, 0].numpy(), test.inputs()
-    network, predictor = (panas.load(f(place.home)) for f in (model_file, predictor_file))
+    network, predictor = (panas.load(f(paths.home)) for f in (model_file, predictor_file))
     for saved, said in (
         (network, network.network(inputs).softmax(1)),
         (predictor, predictor.probabilities_of(inputs)),
@@ -192,7 +192,7 @@ def test_a_summary_tells_of_a_run_that_joined(whole: Path):
     assert summary["rounds"] == 1
     assert summary["method"] == "joined"
     assert set(summary["seconds"]) == {"join", "search", "tune", "train", "audit"}
-    sent = sum(sent_file(place.home, 1).stat().st_size for place in places_of(whole))
+    sent = sum(sent_file(paths.home, 1).stat().st_size for paths in read_sites(whole))
     assert summary["communication"]["up_bytes"] == sent
     for site in summary["clients"]:
         assert site["accuracy"]["selected"] > 0.3
@@ -203,7 +203,7 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = RunView(whole, load_config(whole))
-    phi, sites = run.feature_map, [run.site(p.index) for p in run.places]
+    phi, sites = run.feature_map, [run.site(p.index) for p in run.sites]
     assert phi is not None
     pooled_file(whole).unlink(missing_ok=True)
     everyone = concat([s.train for s in sites])
@@ -213,25 +213,25 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
     )
     of_public = exact_moments(phi(run.public.inputs()), run.public.y, everyone.classes)
     head = shared_head(total, of_public, len(run.public))
-    result = exact_pooling(run, run.places)
-    for place, site in zip(run.places, sites, strict=True):
+    result = exact_pooling(run, run.sites)
+    for paths, site in zip(run.sites, sites, strict=True):
         scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
         right = (scores.argmax(1) == site.test.y).double().mean()
-        assert result[place.name] == pytest.approx(float(right), abs=1 / len(site.test))
+        assert result[paths.name] == pytest.approx(float(right), abs=1 / len(site.test))
     monkeypatch.setattr(pooling, "moments_of", None)  # it is not measured again
-    assert exact_pooling(run, run.places) == result
-    (_, second) = run.places
+    assert exact_pooling(run, run.sites) == result
+    (_, second) = run.sites
     assert exact_pooling(run, [second]) == {second.name: result[second.name]}
     pooled_file(whole).unlink()
     monkeypatch.setattr(pooling, "changed", lambda _: 0)  # the data have gone
-    assert exact_pooling(run, run.places) == {}
+    assert exact_pooling(run, run.sites) == {}
 
 
 def test_the_server_adds_up_what_it_received(whole: Path):
     config, view = config_of(), RunView(whole, config_of())
     releases = [
         Release.from_bytes(sent_file(p.home, 1).read_bytes(), width=16, classes=10)
-        for p in view.places
+        for p in view.sites
     ]
     side = Side(config, view.facts, view.public, view.feature_map)
     before = Broadcast(0, torch.zeros(10, 16), torch.zeros(10))
@@ -262,27 +262,27 @@ def test_the_server_adds_up_what_it_received(whole: Path):
 @pytest.mark.slow
 def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
     config, machine = config_of(), Machine()
-    place, before = greeted(tmp_path / "run", config)
-    assert serve(place, machine, Verb.READY, before).code is Code.DONE
-    assert opened(place).account.entries == ()
-    first = serve(place, machine, Verb.ROUND, before)
-    again = serve(place, machine, Verb.ROUND, before)
+    paths, before = greeted(tmp_path / "run", config)
+    assert serve(paths, machine, Verb.READY, before).code is Code.DONE
+    assert opened(paths).account.entries == ()
+    first = serve(paths, machine, Verb.ROUND, before)
+    again = serve(paths, machine, Verb.ROUND, before)
     assert first == again
     assert len(first.release) > 1000
     other = Broadcast.from_bytes(before, width=16, classes=10)
     changed = replace(other, weight=other.weight + 1).to_bytes()
-    assert serve(place, machine, Verb.ROUND, changed).code is Code.REFUSED
+    assert serve(paths, machine, Verb.ROUND, changed).code is Code.REFUSED
     answer = replace(other, round=1).to_bytes()
     for verb, content in ((Verb.FINISH, answer), (Verb.SEARCH, b""), (Verb.TUNE, b"")):
         for _ in range(2):
-            assert serve(place, machine, verb, content).code is Code.DONE
+            assert serve(paths, machine, verb, content).code is Code.DONE
     for _ in range(2):
-        assert serve(place, machine, Verb.TRAIN, b"").code is Code.DONE
-        assert len(opened(place).account.entries) == 3
+        assert serve(paths, machine, Verb.TRAIN, b"").code is Code.DONE
+        assert len(opened(paths).account.entries) == 3
 
 
 def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place, before = greeted(tmp_path / "run", config_of())
+    paths, before = greeted(tmp_path / "run", config_of())
 
     def die(path: Path, content: bytes) -> None:
         raise KeyboardInterrupt
@@ -290,12 +290,12 @@ def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as dying:
         dying.setattr(joined, "write_bytes", die)
         with pytest.raises(KeyboardInterrupt):
-            serve(place, Machine(), Verb.ROUND, before)
-    assert len(opened(place).account.entries) == 2
-    assert serve(place, Machine(), Verb.READY, before).code is Code.DONE
-    reply = serve(place, Machine(), Verb.ROUND, before)
+            serve(paths, Machine(), Verb.ROUND, before)
+    assert len(opened(paths).account.entries) == 2
+    assert serve(paths, Machine(), Verb.READY, before).code is Code.DONE
+    reply = serve(paths, Machine(), Verb.ROUND, before)
     assert reply.code is Code.DONE
-    site = opened(place)
+    site = opened(paths)
     assert site.account.spent() <= site.budget.epsilon
     assert reply.release
     assert len(site.account.entries) == 2
@@ -305,11 +305,11 @@ def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: 
 def test_a_residual_that_died_leaves_the_budget_kept(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place, before = greeted(tmp_path / "run", config_of())
+    paths, before = greeted(tmp_path / "run", config_of())
     answer = replace(Broadcast.from_bytes(before, width=16, classes=10), round=1).to_bytes()
     for verb, content in ((Verb.ROUND, before), (Verb.FINISH, answer), (Verb.TUNE, b"")):
-        assert serve(place, Machine(), verb, content).code is Code.DONE
-    assert serve(place, Machine(), Verb.SEARCH, b"").code is Code.DONE
+        assert serve(paths, Machine(), verb, content).code is Code.DONE
+    assert serve(paths, Machine(), Verb.SEARCH, b"").code is Code.DONE
 
     def die(*args: Any, **named: Any) -> None:
         raise KeyboardInterrupt
@@ -317,9 +317,9 @@ def test_a_residual_that_died_leaves_the_budget_kept(
     with monkeypatch.context() as dying:
         dying.setattr(residual, "fit_residual", die)
         with pytest.raises(KeyboardInterrupt):
-            serve(place, Machine(), Verb.TRAIN, b"")
-    assert serve(place, Machine(), Verb.TRAIN, b"").code is Code.DONE
-    site = opened(place)
+            serve(paths, Machine(), Verb.TRAIN, b"")
+    assert serve(paths, Machine(), Verb.TRAIN, b"").code is Code.DONE
+    site = opened(paths)
     state = JoinedState.read(site)
     assert state.finished
     assert (state.residual is None) == (state.why == "budget")
@@ -328,28 +328,28 @@ def test_a_residual_that_died_leaves_the_budget_kept(
 
 def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path):
     config = config_of(privacy={"epsilon": 0.001})
-    place, before = greeted(tmp_path / "run", config)
-    assert serve(place, Machine(), Verb.READY, before).code is Code.NO_BUDGET
-    assert opened(place).account.entries == ()
+    paths, before = greeted(tmp_path / "run", config)
+    assert serve(paths, Machine(), Verb.READY, before).code is Code.NO_BUDGET
+    assert opened(paths).account.entries == ()
 
 
 @pytest.mark.slow
 def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
     config, run = config_of(), tmp_path / "run"
     prepare(run, config, resume=False)
-    place = places_of(run)[1]
-    away = place.folder.with_name("away")
-    place.folder.rename(away)
-    with InProcess(places_of(run), 1) as engine:
+    paths = read_sites(run)[1]
+    away = paths.folder.with_name("away")
+    paths.folder.rename(away)
+    with InProcess(read_sites(run), 1) as engine:
         exchange_stage(OpenRun(run, config, engine))
-    away.rename(place.folder)
+    away.rename(paths.folder)
     carry(run, config)
-    assert not sent_file(place.home, 1).exists()
-    site = opened(place)
+    assert not sent_file(paths.home, 1).exists()
+    site = opened(paths)
     mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
     assert site.account.spent() <= site.budget.epsilon
-    assert SiteReport.read(place.home).steps.joined > 0.3
+    assert SiteReport.read(paths.home).steps.joined > 0.3
 
 
 @pytest.mark.slow
@@ -357,10 +357,10 @@ def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
     config, run = config_of(data={"public_fraction": 0.0}), tmp_path / "run"
     assert "search" not in stages_of(config)
     carry(run, config)
-    for place in places_of(run):
-        assert not search_file(place.home).exists()
-        assert not model_file(place.home).exists()
-        assert set(SiteReport.read(place.home).shares) == {"shared", "own", "shrunk", "residual"}
+    for paths in read_sites(run):
+        assert not search_file(paths.home).exists()
+        assert not model_file(paths.home).exists()
+        assert set(SiteReport.read(paths.home).shares) == {"shared", "own", "shrunk", "residual"}
     assert summarise(run, config)["clients"][0]["genome"] is None
 
 
@@ -378,7 +378,7 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     run = tmp_path / "run"
     config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
     carry(run, config)
-    site = opened(places_of(run)[0])
+    site = opened(read_sites(run)[0])
     assert site.account.spent() == math.inf
     content = sent_file(site.home, 1).read_bytes()
     message = Release.from_bytes(content, width=16, classes=10)
@@ -392,8 +392,8 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
 def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
     run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
     carry(run, config)
-    for place, other in zip(places_of(run), places_of(whole), strict=True):
-        site, covered = opened(place), opened(other)
+    for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
+        site, covered = opened(paths), opened(other)
         mechanisms = [e.charge.mechanism for e in site.account.entries]
         assert mechanisms == ["label-histogram", "moments"]
         least, more = (
@@ -403,21 +403,21 @@ def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Pat
         assert least.noise_multiplier < more.noise_multiplier
         assert 0.98 * site.budget.epsilon < site.account.spent() <= site.budget.epsilon
         # Both say so, wherever they are taken to.
-        assert read_predictor(predictor_file(place.home)).notes["network"] == "stays"
-        assert load_network(model_file(place.home)).notes["network"] == "stays"
+        assert read_predictor(predictor_file(paths.home)).notes["network"] == "stays"
+        assert load_network(model_file(paths.home)).notes["network"] == "stays"
         assert load_network(model_file(other.home)).notes["network"] == "protected"
         state = JoinedState.read(site)
         assert state.histogram == tuple(site.data.train.histogram().tolist())
         # What joining must beat has a network that learnt from the site's own samples, too.
         rivals = [alone(c, JoinedState.read(c)) for c in (site, covered)]
         assert [bool(r and r.candidates.network) for r in rivals] == [True, False]
-        report = SiteReport.read(place.home)
+        report = SiteReport.read(paths.home)
         assert report.candidates["network"] == report.steps.network
         assert set(report.candidates) == set(report.shares)
 
 
 def test_a_histogram_without_a_receipt_is_refused(whole: Path):
-    content = sent_file(places_of(whole)[0].home, 1).read_bytes()
+    content = sent_file(read_sites(whole)[0].home, 1).read_bytes()
     message = Release.from_bytes(content, width=16, classes=10)
     assert message.histogram is not None
     bare = replace(message, histogram=NoisedHistogram(message.histogram.counts, "none"))
@@ -447,12 +447,12 @@ def test_settings_that_do_not_fit_the_method_are_refused(
 
 
 def test_training_begins_after_joining(tmp_path: Path):
-    place, _ = greeted(tmp_path / "run", config_of())
-    assert serve(place, Machine(), Verb.TUNE, b"").code is Code.DONE  # by rule
-    assert serve(place, Machine(), Verb.TRAIN, b"").code is Code.REFUSED
-    assert serve(place, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
-    assert opened(place).account.entries == ()
-    assert not state_file(place.home).exists()
+    paths, _ = greeted(tmp_path / "run", config_of())
+    assert serve(paths, Machine(), Verb.TUNE, b"").code is Code.DONE  # by rule
+    assert serve(paths, Machine(), Verb.TRAIN, b"").code is Code.REFUSED
+    assert serve(paths, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
+    assert opened(paths).account.entries == ()
+    assert not state_file(paths.home).exists()
 
 
 def test_networks_stay_in_method_joined_alone():
@@ -466,14 +466,14 @@ def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: P
     # With one site there is nobody to join with.
     run, config = tmp_path / "run", config_of(federation={"clients": 1})
     carry(run, config)
-    (place,) = places_of(run)
-    site = opened(place)
+    (paths,) = read_sites(run)
+    site = opened(paths)
     mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
     assert site.account.entries[0].charge.recipient != "server"  # nothing leaves
     assert 0.97 * site.budget.epsilon < site.account.spent() <= site.budget.epsilon
-    assert not sent_file(place.home, 1).exists()
-    assert set(SiteReport.read(place.home).shares) == {"public", "shared", "residual", "network"}
+    assert not sent_file(paths.home, 1).exists()
+    assert set(SiteReport.read(paths.home).shares) == {"public", "shared", "residual", "network"}
     state = JoinedState.read(site)
     assert (state.over, state.joins) == ("public", False)
 
@@ -483,9 +483,9 @@ def test_a_share_that_is_set_is_kept(tmp_path: Path):
     noises = []
     for share in (0.3, 0.8):
         config = config_of(privacy={"release_share": share})
-        place, before = greeted(tmp_path / str(share), config)
-        assert serve(place, Machine(), Verb.ROUND, before).code is Code.DONE
-        counts, *_, moments = opened(place).account.entries
+        paths, before = greeted(tmp_path / str(share), config)
+        assert serve(paths, Machine(), Verb.ROUND, before).code is Code.DONE
+        counts, *_, moments = opened(paths).account.entries
         assert counts.charge.recipient == "server"
         noises.append(moments.event.noise_multiplier)
     assert noises[0] > 1.5 * noises[1]
@@ -506,48 +506,48 @@ def test_a_table_has_models_of_its_public_rows(tmp_path: Path, monkeypatch: pyte
     # What joining must beat has it, too.
     models = {"forest", "logistic"}
     assert all(models <= {*rival.average.shares()} for rival in lone)
-    assert len(lone) == len(places_of(tmp_path / "run"))
-    for place in places_of(tmp_path / "run"):
-        report = SiteReport.read(place.home)
+    assert len(lone) == len(read_sites(tmp_path / "run"))
+    for paths in read_sites(tmp_path / "run"):
+        report = SiteReport.read(paths.home)
         assert models <= {*report.shares}
         assert report.steps.joined > 0.9
-        kept = read_predictor(predictor_file(place.home)).candidates
+        kept = read_predictor(predictor_file(paths.home)).candidates
         assert kept.forest is not None
         assert kept.logistic is not None
         older = {k: v for k, v in report.to_json().items() if k != "candidates"}
-        write_json(report_file(place.home), older)
-        assert SiteReport.read(place.home).candidates == {}
+        write_json(report_file(paths.home), older)
+        assert SiteReport.read(paths.home).candidates == {}
 
 
 @pytest.mark.slow
 def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
     config, run = config_of(), tmp_path / "run"
     prepare(run, config, resume=False)
-    place = places_of(run)[1]
-    away = place.folder.with_name("away")
+    paths = read_sites(run)[1]
+    away = paths.folder.with_name("away")
 
     class Leaves(InProcess):
         """A site goes away before it has the answer."""
 
         def call(self, verb: Verb, messages: Any) -> Any:
-            if verb is Verb.FINISH and place.folder.exists():
-                place.folder.rename(away)
+            if verb is Verb.FINISH and paths.folder.exists():
+                paths.folder.rename(away)
             return super().call(verb, messages)
 
-    with Leaves(places_of(run), 1) as engine:
+    with Leaves(read_sites(run), 1) as engine:
         exchange_stage(OpenRun(run, config, engine))
-    away.rename(place.folder)
-    assert not has_head(place.home)
+    away.rename(paths.folder)
+    assert not has_head(paths.home)
     carry(run, config)
-    mechanisms = [e.charge.mechanism for e in opened(place).account.entries]
+    mechanisms = [e.charge.mechanism for e in opened(paths).account.entries]
     assert mechanisms == ["label-histogram", "moments", "dp-sgd"]
-    assert SiteReport.read(place.home).steps.joined > 0.3
+    assert SiteReport.read(paths.home).steps.joined > 0.3
 
 
 def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place, before = greeted(tmp_path / "run", config_of())
+    paths, before = greeted(tmp_path / "run", config_of())
 
     def die(state: JoinedState, site: Site) -> None:
         raise KeyboardInterrupt
@@ -555,18 +555,18 @@ def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
     with monkeypatch.context() as dying:
         dying.setattr(JoinedState, "write", die)
         with pytest.raises(KeyboardInterrupt):
-            serve(place, Machine(), Verb.ROUND, before)
-    written = sent_file(place.home, 1).read_bytes()
-    assert serve(place, Machine(), Verb.ROUND, before).release == written
-    assert len(opened(place).account.entries) == 2
+            serve(paths, Machine(), Verb.ROUND, before)
+    written = sent_file(paths.home, 1).read_bytes()
+    assert serve(paths, Machine(), Verb.ROUND, before).release == written
+    assert len(opened(paths).account.entries) == 2
 
 
 def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
     for noise, code in ((0.1, Code.NO_BUDGET), (60.0, Code.DONE)):
         config = config_of(training={"noise_multiplier": noise})
-        place, before = greeted(tmp_path / str(noise), config)
-        assert serve(place, Machine(), Verb.READY, before).code is code
-        assert opened(place).account.entries == ()
+        paths, before = greeted(tmp_path / str(noise), config)
+        assert serve(paths, Machine(), Verb.READY, before).code is code
+        assert opened(paths).account.entries == ()
 
 
 def test_a_single_public_sample_is_refused_before_anything_is_charged(tmp_path: Path):

@@ -12,7 +12,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Code, Release, Verb
 from dprbft.methods.joined import exchange as joined
 from dprbft.methods.serve import Machine, serve
-from dprbft.paths import SitePlace, sent_file, state_file
+from dprbft.paths import SitePaths, sent_file, state_file
 from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
@@ -35,47 +35,47 @@ def die() -> None:
     raise Stop
 
 
-def greeted(run: Path, config: RunConfig) -> tuple[SitePlace, bytes]:
+def greeted(run: Path, config: RunConfig) -> tuple[SitePaths, bytes]:
     """A site that has said hello, and the broadcast before the round."""
     prepare(run, config, resume=True)
     view = RunView(run, config)
-    join(view.places[0], view.hello(0))
-    zero = torch.zeros(view.facts.classes, open_site(view.places[0]).width)
-    return view.places[0], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
+    join(view.sites[0], view.hello(0))
+    zero = torch.zeros(view.facts.classes, open_site(view.sites[0]).width)
+    return view.sites[0], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
 
 
-def releases(place: SitePlace) -> list[Entry]:
-    return [e for e in open_site(place).account.entries if e.charge.phase == "release"]
+def releases(paths: SitePaths) -> list[Entry]:
+    return [e for e in open_site(paths).account.entries if e.charge.phase == "release"]
 
 
 @pytest.mark.parametrize("death", DEATHS, ids=str)
 def test_a_release_that_died_after_its_charge_is_made_for_it(
     death: Death, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place, before = greeted(tmp_path / "r", ONE)
+    paths, before = greeted(tmp_path / "r", ONE)
     with monkeypatch.context() as planted:
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
-            serve(place, Machine(), Verb.ROUND, before)
-    (charged,) = releases(place)
+            serve(paths, Machine(), Verb.ROUND, before)
+    (charged,) = releases(paths)
     assert not charged.finished
-    first, again = (serve(place, Machine(), Verb.ROUND, before) for _ in range(2))
+    first, again = (serve(paths, Machine(), Verb.ROUND, before) for _ in range(2))
     assert first == again
     assert first.code is Code.DONE
     message = Release.from_bytes(first.release, width=8, classes=10)
-    (paid,) = releases(place)
+    (paid,) = releases(paths)
     assert (paid.id, paid.event, paid.finished) == (charged.id, charged.event, True)
     assert (message.receipt, message.noise_multiplier) == (paid.id, paid.event.noise_multiplier)
 
 
 def test_a_message_that_has_left_is_never_made_again_for_its_charge(tmp_path: Path):
-    place, before = greeted(tmp_path / "r", ONE)
-    sent = serve(place, Machine(), Verb.ROUND, before).release
-    sent_file(place.home, 1).unlink()
-    state_file(place.home).unlink()
-    again = serve(place, Machine(), Verb.ROUND, before).release
+    paths, before = greeted(tmp_path / "r", ONE)
+    sent = serve(paths, Machine(), Verb.ROUND, before).release
+    sent_file(paths.home, 1).unlink()
+    state_file(paths.home).unlink()
+    again = serve(paths, Machine(), Verb.ROUND, before).release
     assert sent != again
-    assert not again or len(releases(place)) == 2
+    assert not again or len(releases(paths)) == 2
 
 
 @pytest.mark.slow
@@ -98,13 +98,13 @@ def test_a_share_of_a_sum_that_died_after_its_charge_is_made_for_it(
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
             joined_by(engine, tmp_path / "r", config)
-    (charged,) = releases(engine.places[0])
-    engine = Direct(engine.places)
+    (charged,) = releases(engine.sites[0])
+    engine = Direct(engine.sites)
     joined_by(engine, tmp_path / "r", config)
-    for place in engine.places:
-        (paid,) = releases(place)
+    for paths in engine.sites:
+        (paid,) = releases(paths)
         assert (paid.event, paid.finished) == (charged.event, True)
-    assert releases(engine.places[0])[0].id == charged.id
+    assert releases(engine.sites[0])[0].id == charged.id
     assert Verb.UNMASK in {verb for verb, _, _ in engine.asked}
 
 
@@ -120,13 +120,13 @@ def test_rows_that_cannot_be_computed_cost_nothing(
     engine = begun(tmp_path / "r", config)
     with pytest.raises(MemoryError):
         joined_by(engine, tmp_path / "r", config)
-    assert not open_site(engine.places[0]).account.entries
+    assert not open_site(engine.sites[0]).account.entries
 
 
 def test_a_broadcast_of_another_round_is_refused_before_a_charge(tmp_path: Path):
-    place, before = greeted(tmp_path / "r", ONE)
+    paths, before = greeted(tmp_path / "r", ONE)
     head = Broadcast.from_bytes(before, width=8, classes=10)
     for number in (-1, 1, 7):
         wrong = Broadcast(number, head.weight, head.bias).to_bytes()
-        assert serve(place, Machine(), Verb.ROUND, wrong).code is Code.REFUSED
-    assert not open_site(place).account.entries
+        assert serve(paths, Machine(), Verb.ROUND, wrong).code is Code.REFUSED
+    assert not open_site(paths).account.entries

@@ -12,7 +12,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.methods.joined import exchange as joined
 from dprbft.methods.side import Side
-from dprbft.paths import masked_file, places_of, sent_file, server_folder, sum_folder
+from dprbft.paths import masked_file, read_sites, sent_file, server_folder, sum_folder
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.exchange import server_files
 from dprbft.run.stages import exchange_stage, search_stage, train_stage, tune_stage
@@ -50,7 +50,7 @@ def config_of(**sections: dict[str, Any]) -> RunConfig:
 def exchanged(run: Path, config: RunConfig) -> Path:
     """A run whose sites have joined."""
     prepare(run, config, resume=(run / "config.toml").exists())
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         exchange_stage(OpenRun(run, config, engine))
     return run
 
@@ -63,8 +63,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
-    for place in places_of(whole):
-        site = open_site(place)
+    for paths in read_sites(whole):
+        site = open_site(paths)
         events = site.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments"]
         assert [e.charge.recipient for e in events] == [WHOEVER, "server"]
@@ -82,11 +82,11 @@ def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
 
 @pytest.mark.slow
 def test_what_leaves_is_masked_and_names_its_charges(whole: Path):
-    for place in places_of(whole):
-        assert not sent_file(place.home, 1).exists()
-        content = masked_file(place.home, 1).read_bytes()
+    for paths in read_sites(whole):
+        assert not sent_file(paths.home, 1).exists()
+        content = masked_file(paths.home, 1).read_bytes()
         message = MaskedRelease.from_bytes(content, masked_size(16, 10))
-        entries = {e.id: e.charge.mechanism for e in open_site(place).account.entries}
+        entries = {e.id: e.charge.mechanism for e in open_site(paths).account.entries}
         assert entries[message.receipt] == "moments"
         # Uniform: with 347 numbers the mean of 8 bytes is near the middle.
         middle = message.numbers.astype(np.float64).mean() / 2.0**64
@@ -101,8 +101,8 @@ def test_the_server_has_the_sum_and_no_release(whole: Path):
     assert set(record.masked) == set(range(SITES))
     assert record.sites == tuple(range(SITES))
     sums, about = read_tensors(sum_folder(server, 1) / "sum.safetensors")
-    places = places_of(whole)
-    clients = [open_site(place) for place in places]
+    sites = read_sites(whole)
+    clients = [open_site(paths) for paths in sites]
     noise = clients[0].account.entries[1].event
     assert isinstance(noise, Gaussian)
     s2 = (moments.SUM_SENSITIVITY * noise.noise_multiplier) ** 2
@@ -126,7 +126,7 @@ def test_the_head_is_that_of_the_sum(whole: Path):
     side = Side(config, view.facts, view.public, view.feature_map)
     s2 = float(about["variance"])
     total = Moments(sums["A"], sums["B"], s2, sums["counts"], s2 / moments.COUNTS**2)
-    with InProcess(view.places, 1) as engine:
+    with InProcess(view.sites, 1) as engine:
         head = server_files(OpenRun(whole, config, engine)).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
 
@@ -134,7 +134,7 @@ def test_the_head_is_that_of_the_sum(whole: Path):
 @pytest.mark.thorough
 def test_a_whole_run_names_the_trust_and_both_figures(tmp_path: Path):
     run = exchanged(tmp_path / "r", config_of())
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         opened = OpenRun(run, config_of(), engine)
         search_stage(opened)
         tune_stage(opened)

@@ -12,7 +12,7 @@ from dprbft.methods.joined import tuning
 from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
 from dprbft.methods.joined.tuning import chosen, tune_residual
-from dprbft.paths import CANDIDATES, places_of
+from dprbft.paths import CANDIDATES, read_sites
 from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
@@ -58,9 +58,9 @@ def joined_sites(run: Path) -> list[Site]:
     """Sites that have a shared head and histograms of their own."""
     prepare(run, CONFIG, resume=False)
     view, sites = RunView(run, CONFIG), list[Site]()
-    for place in places_of(run):
-        join(place, view.hello(place.index))
-        site = open_site(place)
+    for paths in read_sites(run):
+        join(paths, view.hello(paths.index))
+        site = open_site(paths)
         counts = tuple(site.data.train.histogram().float().tolist())
         JoinedState(round=1, histogram=counts, shared=torch.zeros(10, 16)).write(site)
         sites.append(site)
@@ -95,7 +95,7 @@ def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.M
     runs = [tmp_path / "one", tmp_path / "other"]
     for run, at in zip(runs, (0, 1), strict=True):
         tune_residual(joined_sites(run)[at])
-    one, other = (open_site(places_of(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
+    one, other = (open_site(read_sites(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
     assert one.data.train.units != other.data.train.units
     assert len(kept(runs[0])) == 1
     assert kept(runs[0]) == kept(runs[1])

@@ -46,12 +46,12 @@ CONFIG = summed_config()
 
 
 def asked(engine: Direct, verb: Verb, site: int, content: bytes) -> tuple[Code, bytes]:
-    reply = serve(engine.places[site], Machine(), verb, content)
+    reply = serve(engine.sites[site], Machine(), verb, content)
     return reply.code, reply.release
 
 
 def why(engine: Direct, site: int) -> str:
-    return str(read_json(refusal_file(engine.places[site].home))["reason"])
+    return str(read_json(refusal_file(engine.sites[site].home))["reason"])
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_plan_that_breaks_a_promise_is_refused(greeted: Direct):
     ):
         assert asked(greeted, Verb.KEYS, 0, wrong.to_bytes()) == (Code.REFUSED, b"")
         assert told in why(greeted, 0)
-    assert not sum_file(greeted.places[0].home).exists()
+    assert not sum_file(greeted.sites[0].home).exists()
     assert asked(greeted, Verb.KEYS, 0, plan.to_bytes())[0] is Code.DONE
 
 
@@ -111,11 +111,11 @@ def test_a_plan_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refu
 ):
     """Of ten sites two may collude by rule, of the nine that would send one."""
     config = summed_config(federation={"clients": 10})
-    site = replace(open_site(greeted.places[0]), config=config)
+    site = replace(open_site(greeted.sites[0]), config=config)
     event = planned_release(site)
     assert isinstance(event, Gaussian)
     plans = [SumPlan.new(1, tuple(range(n)), n // 5, event.noise_multiplier) for n in (9, 10)]
-    path = settings_file(greeted.places[0].folder)
+    path = settings_file(greeted.sites[0].folder)
     path.write_text(path.read_text().replace("secure_missing = 0", "secure_missing = 2"))
     with pytest.raises(BadInput, match=r"at least 2 sites may help the server \(t\), .* got 1;"):
         secure_sum.keys(site, plans[0].to_bytes())
@@ -137,7 +137,7 @@ def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole:
 
 @pytest.mark.slow
 def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
-    charges = len(open_site(unanswered.places[0]).account.entries)
+    charges = len(open_site(unanswered.sites[0]).account.entries)
     said = {(v, c) for v, site, c in unanswered.asked if site == 0}
     for verb, content in said:
         if verb in (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK):
@@ -145,12 +145,12 @@ def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
             assert first == again
             assert first[0] is Code.DONE
             if verb is Verb.ROUND:
-                assert first[1] == masked_file(unanswered.places[0].home, 1).read_bytes()
-    assert len(open_site(unanswered.places[0]).account.entries) == charges
+                assert first[1] == masked_file(unanswered.sites[0].home, 1).read_bytes()
+    assert len(open_site(unanswered.sites[0]).account.entries) == charges
 
 
 def test_a_second_unmasking_is_refused_and_noted(unanswered: Direct):
-    home = unanswered.places[1].home
+    home = unanswered.sites[1].home
     for sites in ((0, 1, 2), (1, 2, 3)):
         content = Survivors(sites).to_bytes()
         assert asked(unanswered, Verb.UNMASK, 1, content) == (Code.REFUSED, b"")
@@ -162,7 +162,7 @@ def test_a_second_unmasking_is_refused_and_noted(unanswered: Direct):
 
 
 def test_refusals_do_not_fill_the_disk(unanswered: Direct, monkeypatch: pytest.MonkeyPatch):
-    home = unanswered.places[2].home
+    home = unanswered.sites[2].home
     many = Survivors(tuple(range(10_000))).to_bytes()
     assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     size = sum_refusals_file(home).stat().st_size
@@ -189,7 +189,7 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
     joined_by(engine, run, CONFIG)
-    site = open_site(engine.places[0])
+    site = open_site(engine.sites[0])
     before = secure_sum.SumState.read(site)
     assert before is not None
     secrets = [s for secret in secrets_of(before) for s in spelt(secret)]
@@ -199,7 +199,7 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
 
     answer = server_files(OpenRun(run, CONFIG, engine)).broadcast(1).to_bytes()
     assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE
-    files = {p: p.read_bytes() for p in site.place.folder.rglob("*") if p.is_file()}
+    files = {p: p.read_bytes() for p in site.paths.folder.rglob("*") if p.is_file()}
     assert not [p for p, content in files.items() for s in secrets if s in content]
     after = secure_sum.SumState.read(site)
     assert after is not None
@@ -212,7 +212,7 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
-    home = whole.places[3].home
+    home = whole.sites[3].home
     for sites in ((0, 1, 2, 3), (0, 1, 3)):
         reply = asked(whole, Verb.UNMASK, 3, Survivors(sites).to_bytes())
         assert reply == (Code.REFUSED, b"")
@@ -222,7 +222,7 @@ def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
     assert asked(whole, Verb.SHARE, 3, said[Verb.SHARE]) == (Code.REFUSED, b"")
     other = SumPlan.new(1, (0, 1, 2, 3), 1, offer_of(whole, 3).noise_multiplier)
     assert asked(whole, Verb.KEYS, 3, other.to_bytes()) == (Code.REFUSED, b"")
-    sent = masked_file(whole.places[3].home, 1).read_bytes()
+    sent = masked_file(whole.sites[3].home, 1).read_bytes()
     assert asked(whole, Verb.ROUND, 3, said[Verb.ROUND]) == (Code.DONE, sent)
 
 
@@ -231,7 +231,7 @@ def test_a_site_that_was_left_out_erases_its_secrets_as_well(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.SHARE: {2}})
     joined_by(engine, run, CONFIG)
-    state = secure_sum.SumState.read(open_site(engine.places[2]))
+    state = secure_sum.SumState.read(open_site(engine.sites[2]))
     assert state is not None
     assert (state.masked, secrets_of(state)) == (b"", [b"", b"", b""])
     other = SumPlan.new(1, (0, 1, 2, 3), 1, state.plan.noise_multiplier)
@@ -252,7 +252,7 @@ def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted
     asked(greeted, Verb.KEYS, 0, plan.to_bytes())
     for content in (before, Parts({}).to_bytes(), Parts({1: b"x", 2: b"y", 3: b"z"}).to_bytes()):
         assert asked(greeted, Verb.ROUND, 0, content) == (Code.REFUSED, b"")
-    site = open_site(greeted.places[0])
+    site = open_site(greeted.sites[0])
     assert not any(e.charge.phase == "release" for e in site.account.entries)
 
 
@@ -266,7 +266,7 @@ def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path
     for i in (1, 2):
         parts[i] = bytes([parts[i][0] ^ 1]) + parts[i][1:]
     assert asked(engine, Verb.ROUND, 0, Parts(parts).to_bytes()) == (Code.REFUSED, b"")
-    events = open_site(engine.places[0]).account.entries
+    events = open_site(engine.sites[0]).account.entries
     assert not any(e.charge.phase == "release" for e in events)
 
 
@@ -302,8 +302,8 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     joined_by(engine, run, CONFIG)
     plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
     noise, exact = noise_of(plan, 8, 10), np.zeros(126, np.int64)
-    for place, shares in zip(engine.places, drawn, strict=True):
-        site = open_site(place)
+    for paths, shares in zip(engine.sites, drawn, strict=True):
+        site = open_site(paths)
         rows = Rows(site.phi(site.data.train.inputs()), site.data.train.y)
         exact += in_steps(moments.numbers(rows, 10), noise.step) + shares
     total = moments.from_numbers(torch.from_numpy(exact * noise.step), 10, noise.scale(4))
@@ -330,7 +330,7 @@ def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: 
     monkeypatch.setattr("dprbft.methods.joined.secure_sum.add_to_sum", noted)
     engine = begun(run, CONFIG)
     joined_by(engine, run, CONFIG)
-    site = open_site(engine.places[3])
+    site = open_site(engine.sites[3])
     plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
     step = noise_of(plan, 8, 10).step
     sums, _ = read_tensors(sum_folder(server_folder(run), 1) / "sum.safetensors")

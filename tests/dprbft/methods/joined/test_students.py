@@ -13,7 +13,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.methods.joined import student as module
 from dprbft.methods.joined import student_search
-from dprbft.paths import places_of
+from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.site.site import Site
@@ -135,7 +135,7 @@ def test_a_run_asks_the_teacher_of_few_images_at_each_step(
     config = tiny(federation__method="joined", federation__clients=1, **few)
     run = tmp_path / "run"
     prepare(run, config, resume=False)
-    with InProcess(places_of(run), 1) as engine:
+    with InProcess(read_sites(run), 1) as engine:
         opened = OpenRun(run, config, engine)
         for stage in (search_stage, tune_stage, train_stage):
             stage(opened)

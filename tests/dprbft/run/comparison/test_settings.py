@@ -102,7 +102,7 @@ def test_a_variant_has_settings_of_its_own():
         ("slow", "a"): (9, 3),
         ("slow", "b"): (9, 5),
     }
-    assert {str(r.place) for r in runs if r.cell.method == "slow"} == {
+    assert {str(r.folder) for r in runs if r.cell.method == "slow"} == {
         "runs/slow/sound/seed-0/a",
         "runs/slow/sound/seed-0/b",
     }
