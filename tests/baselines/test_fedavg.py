@@ -108,8 +108,8 @@ def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
 def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
     method: str, make_site: MakeSite, tmp_path: Path
 ):
-    federation = {"method": method, "clients": 1, "rounds": 4, "options": {"epochs": 10**5}}
-    privacy = {"epsilon": 0.5, "delta": 1e-3}
+    federation = {"method": method, "clients": 1, "rounds": 4, "options": {"epochs": 10**4}}
+    privacy = {"epsilon": 0.1, "delta": 1e-3}
     config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
     site = make_site(config, tmp_path / "r")
     with pytest.raises(BudgetExhausted, match="noise above 100 times"):
