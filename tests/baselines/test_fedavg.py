@@ -104,12 +104,14 @@ def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
     assert not site.account.entries
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feathers", "decnas"])
+@pytest.mark.parametrize("method", ["fedavg", "feathers", "decnas", "dp_fnas"])
 def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
     method: str, make_site: MakeSite, tmp_path: Path
 ):
-    federation = {"method": method, "clients": 1, "rounds": 4, "options": {"epochs": 10**4}}
-    privacy = {"epsilon": 0.1, "delta": 1e-3}
+    of_steps = method == "dp_fnas"  # its rounds have a number of steps, and no epochs
+    length = {"rounds": 400} if of_steps else {"rounds": 4, "options": {"epochs": 10**4}}
+    federation = {"method": method, "clients": 1} | length
+    privacy = {"epsilon": 0.01 if of_steps else 0.1, "delta": 1e-3}
     config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
     site = make_site(config, tmp_path / "r")
     with pytest.raises(BudgetExhausted, match="noise above 100 times"):
