@@ -185,6 +185,8 @@ class Release:
 
     def compressed(self, compression: Compression) -> "Release":
         """The same in fewer bytes; its numbers become what the receiver will decode."""
+        if compression == "none":
+            return self
         arrays = rounded(self.arrays, compression)
         return replace(self, arrays=arrays, compression=compression)
 
@@ -198,9 +200,9 @@ class Release:
         names = ("round", "kind", "noise_multiplier", "receipt")
         about = {"type": "release", "client": self.site}
         about |= {name: getattr(self, name) for name in names}
-        encoded = encode(self.arrays, self.compression)
-        arrays = {k: v.contiguous() for k, v in encoded.items()}
+        arrays = {k: v.contiguous() for k, v in self.arrays.items()}
         if self.compression != "none":
+            arrays = {k: v.contiguous() for k, v in encode(arrays, self.compression).items()}
             about["compression"] = self.compression
         if self.histogram:
             about["histogram_receipt"] = self.histogram.receipt

@@ -37,6 +37,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
+from panas.privacy.release.rows import Rows
 from panas.privacy.schedule import TrainingSchedule
 from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
@@ -95,6 +96,10 @@ class Site:
         if self.feature_map is None:
             raise BadInput("expected a run with a feature map, got one without; start it again")
         return self.feature_map
+
+    def rows(self, samples: Samples) -> Rows:
+        """Samples as rows of that map."""
+        return Rows(self.phi(samples.inputs()), samples.y, samples.groups)
 
     @property
     def common(self) -> Path:

@@ -33,7 +33,6 @@ import torch
 
 from dprbft.messages import Broadcast, NoisedHistogram, Release
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
-from dprbft.methods.joined.residual import rows_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
 from dprbft.methods.once import Answered, Asked, sent_before
 from dprbft.methods.side import Side
@@ -125,7 +124,7 @@ def _joined(site: Site, content: bytes) -> bytes:
     if before is not None:
         return before
     # Before any charge: nothing is charged for rows that cannot be computed.
-    rows = rows_of(site, site.data.train)
+    rows = site.rows(site.data.train)
     # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
     seen_by = "server" if may_release(site) and not summed else WHOEVER
     histogram = paid_histogram(site, seen_by) or [1.0] * site.spec.classes

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from dprbft.methods.joined.budget import alone_plan
-from dprbft.methods.joined.residual import public_head, rows_of, trained, without_noise
+from dprbft.methods.joined.residual import public_head, trained, without_noise
 from dprbft.methods.joined.state import JoinedState, sent_moments
 from dprbft.methods.joined.student import lone_network, student
 from dprbft.paths import model_file, predictor_file
@@ -60,7 +60,7 @@ def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:
 def _by_dp_sgd(site: Site, state: JoinedState, public: Weights | None) -> Candidates:
     """Over the head of public samples, or over the prior alone."""
     plan, recipe = alone_plan(site)
-    rows = rows_of(site, site.data.train)
+    rows = site.rows(site.data.train)
     prior = state.log_prior.expand(len(rows.y), -1)
     offset = prior if public is None else logits(public, rows.z) + prior
     return Candidates(

@@ -10,7 +10,6 @@ from dprbft.methods.joined.budget import recipe_of, residual_plan, share_of
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Site
-from panas.data.samples import Samples
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
@@ -26,11 +25,6 @@ from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import Weights, logits
 from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.space import DPSGDSettings
-
-
-def rows_of(site: Site, samples: Samples) -> Rows:
-    """Samples as rows of the common map."""
-    return Rows(site.phi(samples.inputs()), samples.y, samples.groups)
 
 
 def with_residual(site: Site, state: JoinedState) -> JoinedState:
@@ -52,7 +46,7 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
             round=ROUND,
         )
         with site.ledger.charge(charge):
-            rows = rows_of(site, site.data.train)
+            rows = site.rows(site.data.train)
             head = head_of(site, state)
             prior = state.log_prior.expand(len(rows.y), -1)
             offset = prior if head is None else logits(head, rows.z) + prior
@@ -81,7 +75,7 @@ def _staying(site: Site, state: JoinedState) -> JoinedState:
 
 def without_noise(site: Site, heads: Mapping[str, Weights]) -> tuple[Chosen, tuple[float, ...]]:
     """The best residual over one of some heads, or over the prior alone (""), and exact counts."""
-    rows = rows_of(site, site.data.train)
+    rows = site.rows(site.data.train)
     exact = site.data.train.histogram().float()
     prior = log_prior(exact)
     offsets = {name: logits(head, rows.z) + prior for name, head in heads.items()}

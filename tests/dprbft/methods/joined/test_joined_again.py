@@ -10,13 +10,12 @@ from summed_runs import Direct, begun, joined_by, summed_config
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Code, Release, Verb
-from dprbft.methods.joined import exchange as joined
 from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePaths, sent_file, state_file
 from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
-from dprbft.site.site import open_site
+from dprbft.site.site import Site, open_site
 from panas.privacy.ledger.charge import Entry
 
 WRITE = Death("dprbft.methods.joined.exchange:write_bytes")
@@ -116,7 +115,7 @@ def test_rows_that_cannot_be_computed_cost_nothing(
     def fails(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(joined, "rows_of", fails)
+    monkeypatch.setattr(Site, "rows", fails)
     engine = begun(tmp_path / "r", config)
     with pytest.raises(MemoryError):
         joined_by(engine, tmp_path / "r", config)
