@@ -197,14 +197,6 @@ def test_the_table_adds_up_and_has_the_shapes_of_the_network(
     assert [row.out_shape for row in rows[-2:]] == [(5,), (3,)]
 
 
-def test_by_hand() -> None:
-    # 16 x 16 maps of 2 channels: 2*9 + 2*4 + 2*4 weights; then 8 x 8 maps of 4: 4*25 + 4*4.
-    result = cost(Genome.parse("c4k3-max-c4k5"), NetworkSpec(shape=(2, 16, 16), width=3, classes=2))
-    assert result.macs == 256 * 34 + 64 * 116 + 4 * 3 + 3 * 2
-    assert result.parameters == 34 + 8 + 116 + 8 + 15 + 8
-    assert result.bytes == 4 * result.parameters
-
-
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(BadInput, match="at least 1"):
         NetworkSpec(shape=(1, 8, 8), width=0, classes=2)

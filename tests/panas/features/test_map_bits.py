@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from map_facts import NUMBERS, drawn, image_facts, sums, table_facts
+from map_facts import NUMBERS, ROUNDING, drawn, image_facts, sums, table_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
@@ -90,9 +90,6 @@ def step_of(feature_map: FeatureMap, x: Tensor, y: Tensor) -> float:
 
     both = [sums(Rows(feature_map(x[:n]).double(), y[:n]), 2) for n in (len(x), len(x) - 1)]
     return float((both[0] - both[1]).norm())
-
-
-ROUNDING = 1e-4  # sums leave in 32 bits
 
 
 @pytest.mark.slow
