@@ -176,10 +176,7 @@ class NetworkSpec:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew, with torch's default distributions.
-
-    Layers that torch does not know need `reset_parameters`, else BadInput.
-    """
+    """Draw all weights anew, as torch does; BadInput for layers that have no way to."""
     for m in module.modules():
         if isinstance(m, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(m.weight[0].numel())

@@ -148,7 +148,7 @@ class AgreementFitness:
 
 
 def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
-    """The search with the winner and the front by a site's own class frequencies; all trained."""
+    """The same search, with winner and front by a site's own class frequencies."""
     trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
     ranked = sorted(trained, key=lambda e: -scores[e.genome])

@@ -181,10 +181,7 @@ class History:
         return self.priors[genome]
 
     def ranked(self, indices: Iterable[int], *, ties: bool) -> list[int]:
-        """Indices from the best to the worst: trained to the end first, then by accuracy.
-
-        With `ties` the prior decides between equals, else the earlier is first.
-        """
+        """Indices, the best first: trained to the end, then accurate; with `ties` by the prior."""
 
         def key(index: int) -> tuple[bool, float]:
             return self.evaluations[index].trained, self.evaluations[index].fitness
@@ -199,10 +196,7 @@ class History:
         return sorted(listed, key=rank, reverse=True)
 
     def finals(self) -> tuple[list[int], Float[np.ndarray, " n"]]:
-        """Indices of all that have an accuracy, and what it is, or would be, after all training.
-
-        A dropped candidate is taken to gain the mean of what others did from its rung on.
-        """
+        """Indices of all with an accuracy, and that after the mean gain of others where dropped."""
         gains: dict[int, list[float]] = {}
         for e in self.evaluations:
             if e.trained:

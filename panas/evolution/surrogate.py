@@ -94,10 +94,7 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
 
 
 class Predictor:
-    """Accuracies of genomes, learnt from those of at least 2 others.
-
-    Features are standardised over `scale_of`, by default over X.
-    """
+    """Accuracies of genomes, learnt from 2 or more; features are scaled over `scale_of` or X."""
 
     def __init__(
         self, X: Features, y: Values, scale_of: Float[np.ndarray, "m f"] | None = None

@@ -81,10 +81,7 @@ def _in_pool(
     work: "partial[Outcome]",
     tasks: Sequence[Task],
 ) -> list[Outcome | WorkerDied]:
-    """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`.
-
-    One process alone shares them out with other searches, where the fitness can.
-    """
+    """Do the tasks, longest first; one process alone shares them out with other searches."""
     fitness = work.args[0]
     if pool.workers == 1 and isinstance(fitness, SharedFitness):
         return [*shared_out(fitness, tasks, on_task)]

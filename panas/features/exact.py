@@ -135,10 +135,7 @@ def cosines(turns: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def logs(x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-    """Natural logarithms of numbers above 0, in whole vectors of a processor.
-
-    Rows are padded, so that no number takes the processor's other path, for remainders.
-    """
+    """Natural logarithms of numbers above 0; padding keeps all in whole vectors."""
     with one_thread():
         return F.pad(x, (0, -x.shape[1] % VECTOR), value=1.0).log()[:, : x.shape[1]]
 

@@ -114,10 +114,7 @@ def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) ->
 
 
 def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
-    """What the map of these facts to d coordinates needs a row and at once, at most; reads nothing.
-
-    Rows given and rows made come on top: 4 bytes a number of each.
-    """
+    """What the map of these facts needs at most, beside rows given and made; reads nothing."""
     if facts.columns:  # at most: public rows decide on columns and leaves beside the waves
         f = sum(column.width for column in facts.columns)
         return cost_of_rows(f, FOURIER + f + MOST_LEAVES, d)

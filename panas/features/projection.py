@@ -91,10 +91,7 @@ class Projection:
     def __call__(
         self, features: Float[Tensor, "n f"], largest: float | None = None
     ) -> Float[Tensor, "n d"]:
-        """Coordinates (n, d) of features (n, f), float64; each row by itself, bit for bit.
-
-        `largest` is what features stay within, where that is known: it is faster.
-        """
+        """Coordinates (n, d), float64, each row by itself; faster if features have a `largest`."""
         if largest is None:
             return self.whole.after(features) - self.origin
         return self.whole.after_bounded(features, largest) - self.origin

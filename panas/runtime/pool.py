@@ -102,10 +102,9 @@ class Pool(Generic[C]):
     ) -> list[R | WorkerDied]:
         """The results in the order of the tasks, `WorkerDied` where a process died.
 
-        `on_result` is called in that order, with each task whose result is there.
-
-        Tasks in a pool that a death broke run again, each alone. With one worker, a death ends the
-        calling process. Several workers begin with the tasks of the largest `load`, in any unit.
+        `on_result` is called in that order, with each finished task. Tasks in a pool that a death
+        broke run again, each alone; with one worker, a death ends the calling process. Several
+        workers begin with the tasks of the largest `load`, in any unit.
         """
         if self.workers == 1:
             alone: list[R | WorkerDied] = []

@@ -28,6 +28,7 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import one_thread
 
 TINY = SearchSpace(
     shape=(2, 9, 8), min_blocks=1, max_blocks=3, widths=(2, 5), kernels=(3,), blocks=(Double(),)
@@ -254,12 +255,8 @@ def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
     table = measure(space, spec)
     rng = np.random.default_rng(0)
     genomes = [Genome((ConvBlock(16, 3),)), *(random_genome(space, rng) for _ in range(20))]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         whole = [milliseconds(spec, g) for g in genomes]
-    finally:
-        torch.set_num_threads(threads)
     sums = [table.latency_ms(g, space.shape) for g in genomes]
     assert spearmanr(sums, whole).statistic > 0.5  # .8 to .9 on a quiet machine
     assert 0.3 < np.median(np.divide(sums, whole)) < 3

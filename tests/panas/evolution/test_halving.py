@@ -23,6 +23,7 @@ from panas.evolution.halving import Evaluator, bounded, shared_out
 from panas.evolution.records import Evaluation, EvolutionConfig
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
+from panas.runtime.seeds import one_thread
 
 RUNGS = (0.25, 0.5)
 
@@ -234,20 +235,17 @@ def test_what_is_no_failure_of_the_candidate_passes_through(error: BaseException
 
 
 def test_every_job_runs_on_one_thread_and_leaves_the_rest_as_it_was() -> None:
-    before = torch.get_num_threads()
     seen: list[int] = []
 
     def fitness(g: Genome) -> float:
         seen.append(torch.get_num_threads())
         return moody(g)
 
-    torch.set_num_threads(2)
-    try:
+    with one_thread():  # restores the number afterwards
+        torch.set_num_threads(2)
         evaluate(fitness, [genome(0), genome(1)])
         assert seen == [1, 1]
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def endless(g: Genome) -> float:

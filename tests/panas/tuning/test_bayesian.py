@@ -12,6 +12,7 @@ from toy_accuracy import LEAST, SPACE, search, smooth
 
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import open_journal
+from panas.runtime.seeds import one_thread
 from panas.tuning import surrogate as surrogates
 from panas.tuning.bayesian import design
 from panas.tuning.space import DPSGDSettings, Range, TuningSpace
@@ -274,15 +275,11 @@ def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(t
 
 
 def test_proposals_do_not_depend_on_the_threads_that_torch_has() -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with one_thread():
         first = search(trials=6)
-        assert torch.get_num_threads() == 2
-        torch.set_num_threads(1)
+        torch.set_num_threads(2)
         assert search(trials=6) == first
-    finally:
-        torch.set_num_threads(threads)
+        assert torch.get_num_threads() == 2
 
 
 def picklable(setting: DPSGDSettings) -> float:

@@ -18,7 +18,7 @@ from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
-from panas.runtime.seeds import stream
+from panas.runtime.seeds import one_thread, stream
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart
 from panas.tuning import objective as rehearsal
@@ -83,13 +83,10 @@ def test_a_rehearsal_repeats_leaves_its_networks_alone_and_travels() -> None:
     assert it(SETTING) == value
     assert all(torch.equal(v, before[k]) for k, v in it.bottom.state_dict().items())
     assert pickle.loads(pickle.dumps(it))(SETTING) == value
-    threads = torch.get_num_threads()
-    try:
+    with one_thread():  # restores the number afterwards
         torch.set_num_threads(2)
         assert it(SETTING) == value
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
