@@ -125,7 +125,7 @@ def one(raw: Raw, name: str, draw: Draw) -> Cell:
         train=len(own),
         width=feature_map.width,
         macs=feature_map.macs,
-        numbers=feature_map.numbers,
+        numbers=sum(a.numel() for a in feature_map.arrays().values()),
         exact=scores[0],
         secure=scores[1],
         joined=scores[2],

@@ -49,7 +49,7 @@ from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.recipe import residual_schedule
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import logits
-from panas.tuning.simulated_sites import SimulatedSite
+from panas.tuning.objective import SimulatedSite
 from panas.tuning.trial import TuningConfig
 
 DATASET, LABELLED, ALPHA, CLIENTS = "fashion-mnist", 1000, 0.3, 10

@@ -50,7 +50,7 @@ def check_bounds(config: RunConfig, facts: Facts) -> None:
         ("search.widths", widest, WIDEST),
         ("search.max_blocks times widths squared", search.max_blocks * widest**2, MOST_WEIGHTS),
         ("search.kernels", kernel, 2 * max(facts.shape) + 1),
-        ("bytes of network.features", cost.fixed_bytes + cost.chunk_bytes, MOST_BYTES),
+        ("bytes of network.features", cost.fixed_bytes + cost.chunk * cost.row_bytes, MOST_BYTES),
         ("tuning.trials", tuning.trials, LONGEST),
         ("training.epochs", config.training.optimizer.epochs, LONGEST),
         ("training.warm_epochs", config.training.warm.epochs, LONGEST),

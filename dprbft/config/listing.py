@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from dprbft.config.files import build_config
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
-from panas.runtime.field_comments import field_comments
+from panas.runtime.faces import field_comments
 
 OF_HUB = ("federation.remote", "federation.facts")
 """Settings that a hub fills in from its own folder."""

@@ -9,8 +9,7 @@ Signatures are over SHA-384. No library is loaded before a key is needed, and to
 import base64
 from typing import TYPE_CHECKING
 
-from panas.runtime.errors import BadInput
-from panas.runtime.extras import INSTALL_FLOWER
+from panas.runtime.errors import INSTALL_FLOWER, BadInput
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec

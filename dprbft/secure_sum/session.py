@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 
-from panas.runtime.errors import BadInput
-from panas.runtime.extras import INSTALL_FLOWER
+from panas.runtime.errors import INSTALL_FLOWER, BadInput
 
 FEWEST_SITES = 3
 MOST_SITES = 4096

@@ -38,7 +38,7 @@ def search(site: Site, searching: Searching | None = None) -> SearchRecord:
     """
     c, b, mode = site.config, site.spec, site.config.privacy.mode
     histogram, genetic = paid_histogram(site), c.search.evolution
-    log = search_log(site.home) if mode.keeps_log else None
+    log = search_log(site.home)
     with open_journal(log, {"search": c.privacy.search, "client": site.id}) as journal:
         plan = SearchPlan(
             spec=b,

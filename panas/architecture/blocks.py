@@ -21,9 +21,7 @@ from panas.runtime.errors import BadInput
 
 Shape = tuple[int, int, int]  # (channels, height, width) of an image or a feature map
 PoolKind = Literal["avg", "max"]
-LARGEST = 65_536
-"""Upper bound of a block's channels and kernel: what a message may ask a receiver to build."""
-
+LARGEST = 65_536  # channels and kernel of a block, at most: what a message may ask for
 CONV = re.compile(r"c([1-9][0-9]{0,5})k([1-9][0-9]{0,5})")
 _TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 
@@ -71,40 +69,19 @@ class BlockType(Protocol):
 
     It must be hashable and equal to its copies (a frozen dataclass is), and at the top level of a
     module if searches run in several processes. Under DP its module must not mix samples.
-
-    >>> from dataclasses import dataclass
-    >>> from torch import nn
-    >>> @dataclass(frozen=True)
-    ... class Dilated:
-    ...     channels: int
-    ...     def __str__(self) -> str:
-    ...         return f"dil{self.channels}"
-    ...     def build(self, in_channels: int) -> nn.Module:
-    ...         return nn.Conv2d(in_channels, self.channels, 3, padding=2, dilation=2)
-    ...     def out_channels(self, in_channels: int) -> int:
-    ...         return self.channels
-    ...     def out_side(self, side: int) -> int:
-    ...         return side
-    >>> from panas.architecture.genome import Genome
-    >>> Genome.parse("c16k3-dil6-max", blocks=(Dilated(6),)).blocks[1]
-    Dilated(channels=6)
-
-    `SearchSpace(..., blocks=(Dilated(6), Dilated(12)))` lets a search use it.
+    `SearchSpace(..., blocks=(Squeeze(4),))` lets a search use it: docs/searching.md has an example.
     """
 
     def __hash__(self) -> int: ...
 
     def build(self, in_channels: int) -> nn.Module:
         """Build a fresh module, (n, in_channels, h, w) to (n, out_channels, h', w')."""
-        ...
 
     def out_channels(self, in_channels: int) -> int:
         """Channels that come out, 1 to 65,536."""
-        ...
 
     def out_side(self, side: int) -> int:
         """Height or width that comes out, from 1 to `side`: a map may shrink, but not grow."""
-        ...
 
 
 Block = ConvBlock | PoolBlock | BlockType

@@ -17,7 +17,7 @@ counted on torch's meta device, which computes nothing.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 
@@ -75,8 +75,6 @@ def size_of(spec: NetworkSpec, size: Size | None) -> Callable[[Genome], float] |
     """How large a genome's network is, as a second objective of a search; None for none."""
     if size is None:
         return None
-    if size not in get_args(Size):
-        raise BadInput(f"expected size as one of {', '.join(get_args(Size))}, got {size!r}")
     return lambda genome: float(getattr(cost(genome, spec), size))
 
 
@@ -108,16 +106,16 @@ def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
         with torch.device("meta"), torch.no_grad():
             module = block.build(shape[0]).eval()
             with FlopCounterMode(display=False) as counter:
-                results = tuple(module(torch.zeros(1, *shape)).shape)
+                out_shape = tuple(module(torch.zeros(1, *shape)).shape)
     except Exception as e:
         raise BadInput(
             f"expected block {block} to build and run for a map of {shape} on torch's meta device, "
             f"got {type(e).__name__}: {' '.join(str(e).split())}; correct its build"
         ) from e
-    if results != (1, *after):
+    if out_shape != (1, *after):
         raise BadInput(
             f"expected block {block} to turn a map of {shape} into {after}, as it says, got "
-            f"{results[1:]}; correct its build, out_channels or out_side"
+            f"{out_shape[1:]}; correct its build, out_channels or out_side"
         )
     return Cost(
         parameters=sum(p.numel() for p in module.parameters()),

@@ -11,8 +11,7 @@ from panas.runtime.errors import BadInput
 
 HeadInit = Literal["etf", "random"]
 
-ETF_SCALE = 10.0
-"""Norm scale of the simplex head's logits on unit representations (an inverse temperature)."""
+ETF_SCALE = 10.0  # norm of the logits on unit representations (an inverse temperature)
 
 
 class Head(nn.Module):

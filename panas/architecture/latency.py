@@ -72,16 +72,16 @@ def _measured(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> Laten
 
 def steps(space: SearchSpace) -> list[tuple[Block, Shape]]:
     """Every block on every map that it may meet in a genome, limits aside."""
-    result: dict[tuple[Block, Shape], None] = {}  # a set in the order of discovery
+    visited: dict[tuple[Block, Shape], None] = {}  # a set in the order of discovery
     shapes = {space.shape: None}
     for _ in range(space.max_blocks):
         behind: dict[Shape, None] = {}
         for block, shape in product(space.choices, shapes):
             after = space.after(block, shape)
-            if after is not None and (block, shape) not in result:
-                result[block, shape] = behind[after] = None
+            if after is not None and (block, shape) not in visited:
+                visited[block, shape] = behind[after] = None
         shapes = behind
-    return list(result)
+    return list(visited)
 
 
 def _time(module: nn.Module, x: Tensor, repeats: int, clock: Clock) -> int:

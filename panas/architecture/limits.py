@@ -34,15 +34,11 @@ class LatencyTable:
     ends: Mapping[int, int] = field(hash=False)
     """Nanoseconds of global pooling, adaptation layer and head, by the channels that come in."""
 
-    def nanoseconds(self, block: Block, shape: Shape) -> int:
-        """The time of a block on a map; BadInput if it was not measured."""
-        return _entry(self.blocks, (str(block), shape))
-
     def latency_ms(self, genome: Genome, shape: Shape) -> float:
         """The latency of a genome on images of `shape`, in milliseconds."""
         total = 0
         for block in genome.blocks:
-            total += self.nanoseconds(block, shape)
+            total += _entry(self.blocks, (str(block), shape))
             shape = shape_after(block, shape)
         return (total + _entry(self.ends, shape[0])) / MS
 
@@ -116,16 +112,16 @@ class Limits:
                 "expected a latency table for a limit of latency, got none; measure one with "
                 "panas.architecture.latency.measure"
             )
-        mine = (self.spec.width, self.spec.classes, self.spec.norm)
-        if table is not None and (table.width, table.classes, table.norm) != mine:
+        own = (self.spec.width, self.spec.classes, self.spec.norm)
+        if table is not None and (table.width, table.classes, table.norm) != own:
             raise BadInput(
                 "expected a latency table of the same width, classes and norm, got one of "
-                f"{(table.width, table.classes, table.norm)} for {mine}; measure it anew"
+                f"{(table.width, table.classes, table.norm)} for {own}; measure it anew"
             )
 
     def of_block(self, block: Block, shape: Shape) -> Vector:
         """What one block adds on a map of `shape`."""
-        ns = self._table.nanoseconds(block, shape) if self._table else 0
+        ns = _entry(self._table.blocks, (str(block), shape)) if self._table else 0
         return self._vector([block_cost(block, shape, self.spec.norm)], ns)
 
     def of_end(self, channels: int) -> Vector:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head, HeadInit, build_head
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
 from panas.runtime.typed import check_fields, checked
 
 Norm = Literal["group", "batch"]
@@ -165,12 +167,16 @@ class NetworkSpec:
         """The head that everyone starts from."""
         return build_head(self.width, self.classes, init=self.head_init, generator=generator)
 
+    def network(
+        self, genome: Genome, rng: np.random.Generator, device: str | torch.device = "cpu"
+    ) -> tuple[Bottom, Head]:
+        """Bottom and head, their weights seeded by the next draw of `rng`."""
+        generator = torch_generator(rng)
+        return self.bottom(genome, generator).to(device), self.head(generator).to(device)
+
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew, with torch's default distributions.
-
-    Layers that torch does not know need `reset_parameters`, else BadInput.
-    """
+    """Draw all weights anew, as torch does; BadInput for layers that have no way to."""
     for m in module.modules():
         if isinstance(m, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(m.weight[0].numel())

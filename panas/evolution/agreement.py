@@ -30,33 +30,34 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.architecture.genome import Genome
-from panas.architecture.head import Head
-from panas.architecture.network import Bottom, NetworkSpec
-from panas.evolution.fitness import Outcome, TrainingJob
+from panas.architecture.network import NetworkSpec
+from panas.evolution.fitness import (
+    DIVERGED,
+    Outcome,
+    TrainingJob,
+    continue_training,
+    is_finite,
+)
 from panas.evolution.records import EvolutionResult
-from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.seeds import stream
 from panas.runtime.store import (
     Busy,
     exclusive,
     pack_tensors,
     read_tensors,
-    unpack_tensors,
     write_tensors,
 )
 from panas.training.distillation import SoftSamples, student_trainer
 from panas.training.evaluate import represent
 from panas.training.linear.averaging import log_prior
-from panas.training.sgd import OptimizerConfig, Trainer
+from panas.training.sgd import OptimizerConfig
 
 LEAST = 1e-12  # a teacher's probability counts at least as this
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementFitness:
-    """Agreement on `held_out` after learning from `taught`.
-
-    A share of the training is rounded to whole epochs, at least one.
-    """
+    """Agreement on `held_out` after learning from `taught`."""
 
     taught: SoftSamples
     held_out: SoftSamples
@@ -73,10 +74,7 @@ class AgreementFitness:
         return self.advance(TrainingJob(genome)).fitness
 
     def advance(self, job: TrainingJob) -> Outcome:
-        """Train up to a share of the epochs, or read what another search has trained.
-
-        Passes that another site took count there.
-        """
+        """Train up to a share of the epochs, or read what another search has trained."""
         return self._done(job, wait=True)
 
     def attempt(self, job: TrainingJob) -> Outcome | None:
@@ -87,13 +85,12 @@ class AgreementFitness:
             return None
 
     def _done(self, job: TrainingJob, *, wait: bool) -> Outcome:
-        epochs = max(1, round(job.share * self.optimizer.epochs))
         if self.cache is None:
-            return self._outcome(self._train(job, epochs), job)
-        path = self.cache / f"{self._key(job, epochs)}.safetensors"
+            return self._outcome(self._train(job), job)
+        path = self.cache / f"{self._key(job)}.safetensors"
         with exclusive(path, wait=wait):  # whoever comes meanwhile waits, and reads
             if not path.is_file():
-                self._train(job, epochs).write(path)
+                self._train(job).write(path)
             return self._outcome(_Trained.read(path), job)
 
     def agreement(self, logits: Float[Tensor, "m classes"]) -> float:
@@ -111,36 +108,29 @@ class AgreementFitness:
         weights = (log_prior(self.histogram).double().exp() / count)[answers]
         return weights / weights.sum()
 
-    def _train(self, job: TrainingJob, epochs: int) -> "_Trained":
-        bottom, head, trainer = self._begin(job.genome)
-        if job.state is not None:
-            trainer.resume(unpack_tensors(job.state, Path("state"))[0])
-        passes = trainer.run(epochs)
-        if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
+    def _train(self, job: TrainingJob) -> "_Trained":
+        rng = stream(self.seed, "student", str(job.genome))
+        bottom, head = self.spec.network(job.genome, rng, self.device)
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
+        passes = continue_training(trainer, job, self.optimizer)
+        if not is_finite(bottom, head):
             return _Trained(None, passes, self.site, {})
         z = represent(bottom, self.held_out.samples).to(self.device)
         with torch.no_grad():
             logits = head(z).cpu()
         return _Trained(logits, passes, self.site, trainer.state() if job.share < 1 else {})
 
-    def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
-        rng = stream(self.seed, "student", str(genome))
-        generator = torch_generator(rng)
-        bottom = self.spec.bottom(genome, generator).to(self.device)
-        head = self.spec.head(generator).to(self.device)
-        config = replace(self.optimizer, train_head=self.spec.head_moves)
-        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
-        return bottom, head, trainer
-
     def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
         passes = trained.passes if trained.site == self.site else 0
         if trained.logits is None:
-            return Outcome(math.nan, passes, error="its training diverged")
+            return Outcome(math.nan, passes, error=DIVERGED)
         state = pack_tensors(trained.state, {}) if job.share < 1 else None
         return Outcome(self.agreement(trained.logits), passes, state)
 
-    def _key(self, job: TrainingJob, epochs: int) -> str:
+    def _key(self, job: TrainingJob) -> str:
         """Stands for all that decides a training and what is kept of it."""
+        epochs = max(1, round(job.share * self.optimizer.epochs))
         decided = {"genome": str(job.genome), "epochs": epochs, "goes on": job.share < 1}
         decided |= self.common
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
@@ -157,23 +147,20 @@ class AgreementFitness:
         }
 
 
-def chosen_for(found: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
-    """The same search with the winner, and the front, that a site's own class frequencies ask for.
-
-    Only candidates that were trained to the end are asked; with a cache none is trained again.
-    """
-    trained = [e for e in found.history if e.trained]
+def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
+    """The same search, with winner and front by a site's own class frequencies."""
+    trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
     ranked = sorted(trained, key=lambda e: -scores[e.genome])
     if not ranked:
-        return found
+        return search
     best, front = ranked[0], list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
             front.append((e.genome, scores[e.genome], e.size))
     several = len({e.size for e in trained}) > 1
     return replace(
-        found,
+        search,
         best=best.genome,
         fitness=scores[best.genome],
         front=front[::-1] if several else front[:1],

@@ -1,14 +1,9 @@
-"""The fitness of a genome: any function, or validation accuracy after a short training.
+"""The fitness of a genome: any function, validation accuracy after a short training, or `score`.
 
 `TrainingFitness` trains without privacy, seeded by the genome: the result does not depend on when,
 where and in which order genomes are trained. It can stop after any epoch and go on later.
 
 Privacy: the fitness, and what is chosen by it, tell of the samples that it reads.
-
-A score of an architecture without any data: how promising a genome is, judged on noise alone.
-
-All inputs are drawn from the given generator; no sample is read, so that a score costs epsilon 0.
-Ours; it ranks genomes more like their accuracy than the proxies of `benchmarks.data_free` do.
 """
 
 import math
@@ -19,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
@@ -44,6 +40,7 @@ def score(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     structure of pixel size would punish every pool. Its samples are that image plus as much white
     noise. The score is exp(-cross-entropy), averaged over the last steps, each on samples not seen
     before: the geometric mean of the right class's probability. It is the same in every process.
+    Ours; it ranks genomes more like their accuracy than the proxies of `benchmarks.data_free` do.
 
     Privacy: reads no data, epsilon 0.
     """
@@ -100,7 +97,6 @@ class ResumableFitness(Protocol):
 
     def advance(self, job: TrainingJob) -> Outcome:
         """Do the job: train from `job.state` up to `job.share`, and validate."""
-        ...
 
 
 @runtime_checkable
@@ -109,18 +105,28 @@ class SharedFitness(ResumableFitness, Protocol):
 
     def attempt(self, job: TrainingJob) -> Outcome | None:
         """As `advance`; None, at once, while another process is at the job."""
-        ...
 
 
 Fitness = Callable[[Genome], float] | ResumableFitness
 
+DIVERGED = "its training diverged"
+
+
+def continue_training(trainer: Trainer, job: TrainingJob, optimizer: OptimizerConfig) -> int:
+    """Train from `job.state` up to whole epochs, at least one; returns the sample-passes."""
+    if job.state is not None:
+        trainer.resume(unpack_tensors(job.state, Path("state"))[0])
+    return trainer.run(max(1, round(job.share * optimizer.epochs)))
+
+
+def is_finite(*modules: nn.Module) -> bool:
+    """Whether all weights are finite."""
+    return all(bool(p.isfinite().all()) for module in modules for p in module.parameters())
+
 
 @dataclass(frozen=True)
 class TrainingFitness:
-    """Accuracy on `validation` after training on `train`.
-
-    A share of the training is rounded to whole epochs, at least one.
-    """
+    """Accuracy on `validation` after training on `train`."""
 
     train: Samples
     validation: Samples
@@ -137,11 +143,9 @@ class TrainingFitness:
     def advance(self, job: TrainingJob) -> Outcome:
         """Train up to a share of the epochs, from scratch or from where an earlier job stopped."""
         bottom, head, trainer = self._begin(job.genome)
-        if job.state is not None:
-            trainer.resume(unpack_tensors(job.state, Path("state"))[0])
-        passes = trainer.run(max(1, round(job.share * self.optimizer.epochs)))
-        if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
-            return Outcome(math.nan, passes, error="its training diverged")
+        passes = continue_training(trainer, job, self.optimizer)
+        if not is_finite(bottom, head):
+            return Outcome(math.nan, passes, error=DIVERGED)
         state = pack_tensors(trainer.state(), {}) if job.share < 1 else None
         return Outcome(accuracy(bottom, head, self.validation), passes, state)
 
@@ -153,19 +157,14 @@ class TrainingFitness:
 
     def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
         rng = stream(self.seed, "client", self.site, "fitness", str(genome))
-        generator = torch_generator(rng)
-        bottom = self.spec.bottom(genome, generator).to(self.device)
-        head = self.spec.head(generator).to(self.device)
+        bottom, head = self.spec.network(genome, rng, self.device)
         config = replace(self.optimizer, train_head=self.spec.head_moves)
         return bottom, head, Trainer(bottom, head, self.train, config=config, rng=rng)
 
 
 @dataclass(frozen=True)
 class DataFreeFitness:
-    """The data-free score, the same for everyone with the same seed.
-
-    Privacy: reads no data, epsilon 0.
-    """
+    """The data-free score, the same for everyone with the same seed; epsilon 0."""
 
     spec: NetworkSpec
     seed: int

@@ -13,8 +13,14 @@ import numpy as np
 from deap import base, tools
 
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation, Task
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, History
+from panas.evolution.halving import Task
+from panas.evolution.records import (
+    Evaluation,
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    History,
+)
 from panas.evolution.selection import Individual
 from panas.evolution.toolbox import SearchProblem, standard_toolbox
 from panas.evolution.variation import Child, Variation
@@ -52,26 +58,27 @@ def evolve(
     """
     history = History(problem.prior)
     with Pool(execution.workers, problem.fitness) as pool:
-        told = _teller(config, history, execution)
-        toolbox = standard_toolbox(problem, config, rng, history, pool, told)
+        on_task = _candidate_counter(config, history, execution)
+        toolbox = standard_toolbox(problem, config, rng, history, pool, on_task)
         if customise is not None:
             customise(toolbox)
-        search = _Search(problem, config, rng, toolbox, history)
-        for line in execution.journal.lines if execution.journal else ():
+        search = _Search(Variation(problem, config, rng, history, toolbox))
+        lines = [*execution.journal.lines] if execution.journal else []
+        for line in lines:
             search.restore(line)
-        while search.generation < config.generations:
-            execution.finished(*search.step())
+        for generation in range(len(lines), config.generations + 1):
+            execution.finished(*search.step(generation))
     return search.result()
 
 
-def _teller(
+def _candidate_counter(
     config: EvolutionConfig, history: History, execution: Execution[GenerationRecord]
 ) -> Callable[[Task], None]:
     """What counts candidates by their first jobs, those of finished generations included."""
     at_most = config.first + config.generations * config.children
     new, begun = 0, -1
 
-    def tell(task: Task) -> None:
+    def count(task: Task) -> None:
         nonlocal new, begun
         if execution.on_candidate is None or task[0].state is not None:
             return
@@ -79,38 +86,26 @@ def _teller(
         new, begun = (new if known == begun else 0) + 1, known
         execution.on_candidate(known + new, max(at_most, known + new))
 
-    return tell
+    return count
 
 
 class _Search:
     """A search under way: all that one generation leaves to the next."""
 
-    def __init__(
-        self,
-        problem: SearchProblem,
-        config: EvolutionConfig,
-        rng: np.random.Generator,
-        toolbox: base.Toolbox,
-        history: History,
-    ) -> None:
-        self._problem, self._config, self._rng = problem, config, rng
-        self._toolbox, self._history = toolbox, history
+    def __init__(self, variation: Variation) -> None:
+        self._variation, self._history = variation, variation.history
+        self._problem, self._config = variation.problem, variation.config
+        self._rng, self._toolbox = variation.rng, variation.toolbox
         self._records: list[GenerationRecord] = []
         self._population: list[Individual] = []
         self._passes = 0
-        self._variation = Variation(problem, config, rng, history, toolbox)
         self._statistics = tools.Statistics(lambda individual: individual.evaluation.fitness)
         for name, f in {"mean": np.mean, "std": np.std, "min": np.min}.items():
             self._statistics.register(name, f)
 
-    @property
-    def generation(self) -> int:
-        """The last generation that is through; -1 before the first."""
-        return len(self._records) - 1
-
-    def step(self) -> tuple[GenerationRecord, dict[str, Any]]:
+    def step(self, generation: int) -> tuple[GenerationRecord, dict[str, Any]]:
         """One generation: vary, evaluate, select; its record, and all that the next one needs."""
-        history, generation = self._history, self.generation + 1
+        history = self._history
         scored, begun = len(history.priors), len(history.evaluations)
         if generation:
             children = self._variation.vary(self._population)
@@ -123,8 +118,7 @@ class _Search:
         best, new = self._best(), history.evaluations[begun:]
         summary = self._statistics.compile(self._population)
         fresh = {str(g): score for g, score in list(history.priors.items())[scored:]}
-        price = self._problem.prior.passes if self._problem.prior else 0
-        self._passes += sum(e.passes for e in new) + len(fresh) * price
+        self._passes += sum(e.passes for e in new)
         record = GenerationRecord(
             generation=generation,
             evaluations=len(new),
@@ -153,8 +147,8 @@ class _Search:
             optimal = tools.ParetoFront(similar=lambda a, b: a.genome == b.genome)
             trained = (i for i, e in enumerate(history.evaluations) if e.trained)
             optimal.update(self._individuals(trained))
-            places = sorted(individual.index for individual in optimal)
-            front = [history.evaluations[i] for i in places] or front
+            indices = sorted(individual.index for individual in optimal)
+            front = [history.evaluations[i] for i in indices] or front
         shown = sorted(front, key=lambda e: (e.size, -e.fitness))
         return EvolutionResult(
             best=best.genome,
@@ -187,10 +181,10 @@ class _Search:
         for genome in genomes:
             self._problem.space.check(genome)
         evaluations = self._toolbox.evaluate(generation, genomes)
-        places = [self._history.remember(evaluation) for evaluation in evaluations]
+        indices = [self._history.remember(evaluation) for evaluation in evaluations]
         if self._config.cache:
-            return self._individuals(dict.fromkeys(places))
-        fresh = iter(places)
+            return self._individuals(dict.fromkeys(indices))
+        fresh = iter(indices)
         return self._individuals(next(fresh) if c.known is None else c.known for c in children)
 
     def _best(self) -> Evaluation:
@@ -198,6 +192,6 @@ class _Search:
         evaluations, ties = self._history.evaluations, self._config.survival == "best"
         return evaluations[self._history.ranked(range(len(evaluations)), ties=ties)[0]]
 
-    def _individuals(self, places: Iterable[int]) -> list[Individual]:
+    def _individuals(self, indices: Iterable[int]) -> list[Individual]:
         two = self._problem.size is not None
-        return [Individual(i, self._history.evaluations[i], two) for i in places]
+        return [Individual(i, self._history.evaluations[i], two) for i in indices]

@@ -20,15 +20,15 @@ Source: DecNAS, section 4.3; Li et al. 2020 (ASHA).
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness, TrainingJob
+from panas.evolution.records import Evaluation, EvolutionConfig
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import WorkerDied
 from panas.runtime.seeds import one_thread
@@ -39,56 +39,17 @@ Task = tuple[TrainingJob, float | None]
 """A job, and the seconds that it may take (None for no limit)."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What became of one candidate."""
-
-    genome: Genome
-    fitness: float  # validation accuracy in [0, 1]; 0 for a failure
-    generation: int
-    failed: bool  # whether it has no accuracy
-    scores: tuple[float, ...] = ()  # accuracy at each rung, the full training last
-    dropped: bool = False  # whether it was stopped at a rung
-    passes: int = 0
-    size: float = 0.0  # of its network, if size is an objective
-    error: str | None = None  # why it failed
-
-    @property
-    def trained(self) -> bool:
-        """Whether its training went to the end."""
-        return not self.failed and not self.dropped
-
-    def to_json(self) -> dict[str, Any]:
-        """The evaluation as plain JSON, its genome as text."""
-        return vars(self) | {"genome": str(self.genome), "scores": list(self.scores)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()) -> "Evaluation":
-        """The evaluation that `to_json` wrote; `blocks` are the custom ones."""
-        genome = Genome.parse(data["genome"], blocks)
-        return cls(**{**data, "genome": genome, "scores": tuple(data["scores"])})
-
-
-@dataclass(frozen=True, kw_only=True)
-class HalvingConfig:
-    """The fields of the same names in `EvolutionConfig`."""
-
-    rungs: tuple[float, ...] = ()
-    keep: float = 1 / 3
-    seconds: float | None = None
-
-
 class Evaluator:
     """Evaluates candidates, and remembers what it needs for the next ones.
 
-    `advance` does jobs (`bounded`) and returns their outcomes in order; `size`, of a genome's
-    network, is given where small is an objective too.
+    `advance` does jobs (`bounded`) and returns their outcomes in order; of the configuration,
+    `rungs`, `keep` and `seconds` count; `size`, of a genome's network, is a second objective.
     """
 
     def __init__(
         self,
         advance: Callable[[list[Task]], Iterable[Outcome | WorkerDied]],
-        rules: HalvingConfig,
+        rules: EvolutionConfig,
         size: Callable[[Genome], float] | None = None,
     ) -> None:
         self._do, self._rules, self._size = advance, rules, size
@@ -96,11 +57,15 @@ class Evaluator:
 
     def evaluate(self, generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
         """Evaluate genomes, in their order; BadInput if a finite fitness is outside [0, 1]."""
-        runs = [_Run(genome, self._size(genome) if self._size else 0.0) for genome in genomes]
+        sizes = [self._size(genome) if self._size else 0.0 for genome in genomes]
+        runs = [
+            _Run(Evaluation(genome, 0.0, generation, failed=False, size=size))
+            for genome, size in zip(genomes, sizes, strict=True)
+        ]
         if self._reached and not any(self._reached):
             self._train(runs[:1])  # the first of all goes to the end: there is a result early
-        self._train([run for run in runs if not run.scores and run.error is None])
-        return [run.close(generation) for run in runs]
+        self._train([run for run in runs if not run.record.scores and not run.record.failed])
+        return [run.record for run in runs]
 
     def remember(self, evaluation: Evaluation) -> None:
         """Take an evaluation of an earlier process into account."""
@@ -111,63 +76,53 @@ class Evaluator:
         """Train to the end, but for those that fall behind."""
         for rung, share in enumerate((*self._rules.rungs, 1.0)):
             seconds = self._rules.seconds
-            tasks = [(TrainingJob(run.genome, share, run.state), seconds) for run in runs]
+            tasks = [(TrainingJob(run.record.genome, share, run.state), seconds) for run in runs]
             for run, outcome in zip(runs, self._do(tasks), strict=True):
                 run.take(outcome)
-            runs = [run for run in runs if run.error is None]
+            runs = [run for run in runs if not run.record.failed]
             if rung < len(self._rules.rungs):
                 self._drop(rung, runs)
-                runs = [run for run in runs if not run.dropped]
+                runs = [run for run in runs if not run.record.dropped]
 
     def _drop(self, rung: int, runs: "list[_Run]") -> None:
         reached = self._reached[rung]
-        reached.extend((run.scores[-1], run.size) for run in runs)
+        reached.extend((run.record.fitness, run.record.size) for run in runs)
         for run in runs:
-            peers = [score for score, size in reached if size <= run.size]
-            better = sum(score > run.scores[-1] for score in peers)
-            run.dropped = better >= math.ceil(self._rules.keep * len(peers))
+            peers = [score for score, size in reached if size <= run.record.size]
+            better = sum(score > run.record.fitness for score in peers)
+            dropped = better >= math.ceil(self._rules.keep * len(peers))
+            run.record = replace(run.record, dropped=dropped)
 
 
 @dataclass
 class _Run:
-    """A candidate on its way through the rungs."""
+    """A candidate on its way through the rungs: what became of it so far."""
 
-    genome: Genome
-    size: float
+    record: Evaluation
     state: bytes | None = None
-    scores: tuple[float, ...] = ()
-    passes: int = 0
-    dropped: bool = False
-    error: str | None = None
 
     def take(self, outcome: Outcome | WorkerDied) -> None:
         """Add what a job brought."""
         if isinstance(outcome, WorkerDied):
             outcome = Outcome(math.nan, error=outcome.error)
-        self.passes += outcome.passes
-        self.state = outcome.state
+        error, scores = None, self.record.scores
         if not math.isfinite(outcome.fitness):
-            self.error = outcome.error or "its fitness is not finite"
+            error = outcome.error or "its fitness is not finite"
         elif not 0 <= outcome.fitness <= 1:
             raise BadInput(
-                f"expected a fitness in [0, 1], got {outcome.fitness} for {self.genome}; "
+                f"expected a fitness in [0, 1], got {outcome.fitness} for {self.record.genome}; "
                 "return an accuracy"
             )
         else:
-            self.scores += (float(outcome.fitness),)
-
-    def close(self, generation: int) -> Evaluation:
-        """The record of the candidate."""
-        return Evaluation(
-            genome=self.genome,
-            fitness=0.0 if self.error is not None else self.scores[-1],
-            generation=generation,
-            failed=self.error is not None,
-            scores=self.scores,
-            dropped=self.dropped,
-            passes=self.passes,
-            size=self.size,
-            error=self.error,
+            scores += (float(outcome.fitness),)
+        self.state = outcome.state
+        self.record = replace(
+            self.record,
+            fitness=scores[-1] if error is None else 0.0,
+            failed=error is not None,
+            scores=scores,
+            passes=self.record.passes + outcome.passes,
+            error=error,
         )
 
 
@@ -184,10 +139,7 @@ def shared_out(
     tasks: Sequence[Task],
     on_result: Callable[[Task], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do jobs as `bounded`, in order, but those last that other processes are at.
-
-    `on_result` is called with each task that is done.
-    """
+    """Do jobs as `bounded`, in order, but those last that other processes are at."""
     early: list[Outcome | None] = []
     for task in tasks:
         early.append(_bounded(fitness.attempt, *task))

@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation
 from panas.runtime.errors import BadInput
 from panas.runtime.typed import check_fields
 
@@ -100,7 +99,15 @@ class EvolutionConfig:
         crossover: float = 0.9,
         mutation: float = 0.2,
     ) -> "EvolutionConfig":
-        """The genetic search of the paper, which trains every changed child to the end."""
+        """The genetic search of the paper, which trains every changed child to the end.
+
+        Args:
+            population: individuals, at least 2; 1 is allowed with 0 generations.
+            generations: after the random one, at least 0.
+            crossover: probability p_c that a pair of parents is crossed, in [0, 1].
+            mutation: probability p_m that a child is mutated, in [0, 1].
+
+        """
         return cls(
             population=population,
             generations=generations,
@@ -117,17 +124,42 @@ class EvolutionConfig:
 
 
 @dataclass(frozen=True)
-class ZeroCostScore:
-    """A score of genomes that needs no training: larger is more promising."""
+class Evaluation:
+    """What became of one candidate."""
 
-    score: GenomeScore  # only its order matters
-    passes: int = 0  # sample-passes that one score takes
+    genome: Genome
+    fitness: float  # validation accuracy in [0, 1]; 0 for a failure
+    generation: int
+    failed: bool  # whether it has no accuracy
+    scores: tuple[float, ...] = ()  # accuracy at each rung, the full training last
+    dropped: bool = False  # whether it was stopped at a rung
+    passes: int = 0
+    size: float = 0.0  # of its network, if size is an objective
+    error: str | None = None  # why it failed
+
+    @property
+    def trained(self) -> bool:
+        """Whether its training went to the end."""
+        return not self.failed and not self.dropped
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as plain JSON, its genome as text."""
+        return vars(self) | {"genome": str(self.genome), "scores": list(self.scores)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()) -> "Evaluation":
+        """The evaluation that `to_json` wrote; `blocks` are the custom ones."""
+        genome = Genome.parse(data["genome"], blocks)
+        return cls(**{**data, "genome": genome, "scores": tuple(data["scores"])})
 
 
 class History:
-    """What a search remembers: all candidates, in order, and their scores without training."""
+    """What a search remembers: all candidates, in order, and their scores without training.
 
-    def __init__(self, prior: ZeroCostScore | None) -> None:
+    Of the scores by `prior`, which takes no training, only the order matters.
+    """
+
+    def __init__(self, prior: GenomeScore | None) -> None:
         self._prior = prior
         self.evaluations: list[Evaluation] = []
         self.first: dict[Genome, int] = {}  # place of a genome's first evaluation
@@ -145,32 +177,26 @@ class History:
         if genome not in self.priors:
             # A score may be infinite or none at all; a journal holds finite numbers only.
             least = np.finfo(float).min
-            self.priors[genome] = float(np.nan_to_num(self._prior.score(genome), nan=least))
+            self.priors[genome] = float(np.nan_to_num(self._prior(genome), nan=least))
         return self.priors[genome]
 
-    def ranked(self, places: Iterable[int], *, ties: bool) -> list[int]:
-        """Places from the best to the worst: trained to the end first, then by accuracy.
+    def ranked(self, indices: Iterable[int], *, ties: bool) -> list[int]:
+        """Indices, the best first: trained to the end, then accurate; with `ties` by the prior."""
 
-        With `ties` the prior decides between equals, else the earlier is first.
-        """
+        def key(index: int) -> tuple[bool, float]:
+            return self.evaluations[index].trained, self.evaluations[index].fitness
 
-        def key(place: int) -> tuple[bool, float]:
-            return self.evaluations[place].trained, self.evaluations[place].fitness
-
-        listed = list(places)
+        listed = list(indices)
         equals = Counter(map(key, listed))
 
-        def rank(place: int) -> tuple[bool, float, float]:
-            tied = ties and equals[key(place)] > 1
-            return (*key(place), self.promise(self.evaluations[place].genome) if tied else 0.0)
+        def rank(index: int) -> tuple[bool, float, float]:
+            tied = ties and equals[key(index)] > 1
+            return (*key(index), self.promise(self.evaluations[index].genome) if tied else 0.0)
 
         return sorted(listed, key=rank, reverse=True)
 
     def finals(self) -> tuple[list[int], Float[np.ndarray, " n"]]:
-        """Places of all that have an accuracy, and what it is, or would be, after all training.
-
-        A dropped candidate is taken to gain the mean of what others did from its rung on.
-        """
+        """Indices of all with an accuracy, and that after the mean gain of others where dropped."""
         gains: dict[int, list[float]] = {}
         for e in self.evaluations:
             if e.trained:
@@ -181,8 +207,8 @@ class History:
             gain = gains.get(len(e.scores) - 1, []) if e.dropped else []
             return e.fitness + (float(np.mean(gain)) if gain else 0.0)
 
-        places = [i for i, e in enumerate(self.evaluations) if not e.failed]
-        return places, np.array([final(self.evaluations[i]) for i in places])
+        indices = [i for i, e in enumerate(self.evaluations) if not e.failed]
+        return indices, np.array([final(self.evaluations[i]) for i in indices])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from deap import base, tools
 from jaxtyping import Float
 
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import History
+from panas.evolution.records import Evaluation, History
 
 Values = Float[np.ndarray, " n"]
 
@@ -76,10 +75,7 @@ def tournament(values: Values, rng: np.random.Generator) -> int:
 
 
 def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
-    """Draw indices without replacement, each in proportion to its value among those left.
-
-    Once all that is left has value 0, the draw is uniform.
-    """
+    """Draw indices without replacement in proportion to their values; uniformly if all are 0."""
     left = list(range(len(values)))
     chosen: list[int] = []
     for _ in range(size):
@@ -104,13 +100,13 @@ def worth(population: tuple[Individual, ...]) -> Values:
     """What a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
     if isinstance(population[0].fitness, Accuracy):
         return accuracies(population)
-    places: dict[int, tuple[int, float]] = {}
+    ranks: dict[int, tuple[int, float]] = {}
     for front, members in enumerate(tools.sortNondominated(population, len(population))):
         tools.emo.assignCrowdingDist(members)
         for individual in members:
-            places[individual.index] = (-front, individual.fitness.crowding_dist)
-    order = sorted(set(places.values()))
-    return np.array([float(order.index(places[i.index])) for i in population])
+            ranks[individual.index] = (-front, individual.fitness.crowding_dist)
+    order = sorted(set(ranks.values()))
+    return np.array([float(order.index(ranks[i.index])) for i in population])
 
 
 def accuracies(individuals: Sequence[Individual]) -> Values:

@@ -27,14 +27,13 @@ from scipy.stats import norm
 from panas.architecture.blocks import ConvBlock, PoolBlock, Shape, shape_after
 from panas.architecture.cost import block_cost
 from panas.architecture.genome import Genome
-from panas.evolution.records import ZeroCostScore
+from panas.evolution.records import GenomeScore
 
 Features = Float[np.ndarray, "n f"]
 Values = Float[np.ndarray, " n"]
 
 SCALES, NOISES, LINEAR = (0.3, 0.5, 0.8, 1.2, 2.0, 4.0), (0.01, 0.05, 0.15, 0.4), (0.0, 0.3, 1.0)
-TRUST = 0.3
-"""Prior variance of the slope on capacity."""
+TRUST = 0.3  # prior variance of the slope on capacity
 
 
 def capacity(genome: Genome, shape: Shape) -> float:
@@ -47,25 +46,22 @@ def capacity(genome: Genome, shape: Shape) -> float:
     return float(features(genome, shape)[-1])
 
 
-def prior_of(shape: Shape) -> ZeroCostScore:
+def prior_of(shape: Shape) -> GenomeScore:
     """Capacity as the score that seeds a search and decides between equals: it trains nothing."""
-    return ZeroCostScore(lambda genome: capacity(genome, shape))
+    return lambda genome: capacity(genome, shape)
 
 
 def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
-    """Depth, widths, kernels, pools, weights, work, field of view; `capacity` comes last.
-
-    Custom blocks count as convolutions of kernel 1.
-    """
+    """Depth to field of view, then `capacity`; a custom block is a convolution of kernel 1."""
     field, stride, own = 1, 1, 0
     parameters = macs = 0
     widths, kernels, pools = [shape[0]], list[int](), list[float]()
-    for place, block in enumerate(genome.blocks, start=1):
+    for position, block in enumerate(genome.blocks, start=1):
         price, after = block_cost(block, shape, "group"), shape_after(block, shape)
         parameters, macs = parameters + price.parameters, macs + price.macs
         if isinstance(block, PoolBlock):
             field, stride = field + stride, 2 * stride
-            pools.append(place / len(genome.blocks))
+            pools.append(position / len(genome.blocks))
         else:
             kernels.append(block.kernel_size if isinstance(block, ConvBlock) else 1)
             own += not isinstance(block, ConvBlock)
@@ -98,10 +94,7 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
 
 
 class Predictor:
-    """Accuracies of genomes, learnt from those of at least 2 others.
-
-    Features are standardised over `scale_of`, by default over X.
-    """
+    """Accuracies of genomes, learnt from 2 or more; features are scaled over `scale_of` or X."""
 
     def __init__(
         self, X: Features, y: Values, scale_of: Float[np.ndarray, "m f"] | None = None
@@ -124,11 +117,7 @@ class Predictor:
         return mean, np.sqrt(np.diag(covariance))
 
     def batch(self, X: Features, best: Values | float, count: int) -> list[int]:
-        """Genomes to train at once, by expected improvement over `best` (one for all or for each).
-
-        Each choice is taken to turn out as expected, which makes its like less uncertain, so that
-        the next choice is another kind of genome.
-        """
+        """Genomes to train at once, by expected improvement over `best`, as if each came true."""
         mean, covariance = self._posterior(X)
         noise = self._hyperparameters[1] * self._variance * self._spread**2
         chosen: list[int] = []

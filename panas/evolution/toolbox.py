@@ -10,15 +10,12 @@
 | `map` | (function, tasks) -> outcomes, in order | worker processes |
 | `select` | (parents and offspring, k) -> individuals | the fittest, a roulette, or NSGA-II |
 
-    def mine(genome: Genome) -> Genome: ...
-    evolve(problem, ..., customise=lambda toolbox: toolbox.register("mutate", mine))
-
 `mate` and `mutate` return new genomes. What draws takes a numpy generator: DEAP's own operators
 draw from Python's global `random`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -29,8 +26,8 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness
-from panas.evolution.halving import Evaluator, HalvingConfig, Task, bounded, shared_out
-from panas.evolution.records import EvolutionConfig, GenomeScore, History, ZeroCostScore
+from panas.evolution.halving import Evaluator, Task, bounded, shared_out
+from panas.evolution.records import EvolutionConfig, GenomeScore, History
 from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
 from panas.runtime.pool import Pool, WorkerDied
 
@@ -44,7 +41,7 @@ class SearchProblem:
     """Accuracy of a genome, in [0, 1]; one that raises, is not finite or takes too long is 0."""
     size: GenomeScore | None = None
     """Of a genome's network; if given, small is the second objective."""
-    prior: ZeroCostScore | None = None
+    prior: GenomeScore | None = None
     """For `EvolutionConfig.seeding`, and between equals."""
 
 
@@ -56,17 +53,12 @@ def standard_toolbox(
     pool: Pool[Fitness],
     on_task: Callable[[Task], None] = lambda _: None,
 ) -> base.Toolbox:
-    """The toolbox as it comes; evaluates in `pool`, whose context is the problem's fitness, and
-    tells of each task that is done."""
+    """The toolbox as it comes; `pool`, whose context is the problem's fitness, evaluates."""
     toolbox = base.Toolbox()
     toolbox.register("select_parents", tournament_parents, rng=rng)
     toolbox.register("mate", crossover, problem.space, rng=rng)
     toolbox.register("mutate", mutate, problem.space, rng=rng)
-    rules = HalvingConfig(
-        rungs=config.rungs if isinstance(problem.fitness, ResumableFitness) else (),
-        keep=config.keep,
-        seconds=config.seconds,
-    )
+    rules = config if isinstance(problem.fitness, ResumableFitness) else replace(config, rungs=())
     work = partial(bounded, problem.fitness)
     evaluator = Evaluator(lambda tasks: toolbox.map(work, tasks), rules, problem.size)
     toolbox.register("evaluate", evaluator.evaluate)
@@ -89,10 +81,7 @@ def _in_pool(
     work: "partial[Outcome]",
     tasks: Sequence[Task],
 ) -> list[Outcome | WorkerDied]:
-    """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`.
-
-    One process alone shares them out with other searches, where the fitness can.
-    """
+    """Do the tasks, longest first; one process alone shares them out with other searches."""
     fitness = work.args[0]
     if pool.workers == 1 and isinstance(fitness, SharedFitness):
         return [*shared_out(fitness, tasks, on_task)]

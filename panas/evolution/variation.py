@@ -17,10 +17,8 @@ from panas.evolution.selection import Individual, Values
 from panas.evolution.surrogate import Predictor, features
 from panas.evolution.toolbox import SearchProblem
 
-TRIES = 20
-"""How often a child that was trained before is mutated again, to be a new one."""
-LEAST = 4
-"""Candidates with an accuracy that a predictor needs."""
+TRIES = 20  # times that a child which was trained before is mutated again, to be a new one
+LEAST = 4  # candidates with an accuracy that a predictor needs
 
 
 @dataclass(frozen=True)
@@ -46,16 +44,16 @@ class Variation:
         """Random genomes, or the most promising of several times as many."""
         config, space = self.config, self.problem.space
         seeding = 1 if self.problem.prior is None else config.seeding
-        wanted = config.first * seeding
+        count = config.first * seeding
         if config.cache:
             drawn: dict[Genome, None] = {}
-            for _ in range(TRIES * wanted):
+            for _ in range(TRIES * count):
                 drawn[random_genome(space, self.rng)] = None
-                if len(drawn) == wanted:
+                if len(drawn) == count:
                     break
             genomes = list(drawn)
         else:
-            genomes = [random_genome(space, self.rng) for _ in range(wanted)]
+            genomes = [random_genome(space, self.rng) for _ in range(count)]
         if seeding > 1:
             genomes = sorted(genomes, key=self.history.promise, reverse=True)
         return [Child(genome) for genome in genomes[: config.first]]
@@ -90,23 +88,23 @@ class Variation:
 
     def _screened(self, children: list[Child]) -> list[Child]:
         """The new children by their expected improvement, then the known ones."""
-        places, y = self.history.finals()
+        indices, y = self.history.finals()
         new = [child for child in children if child.known is None]
-        if self.config.screening == 1 or len(places) < LEAST or not new:
+        if self.config.screening == 1 or len(indices) < LEAST or not new:
             return children
-        X = self._features(self.history.evaluations[i].genome for i in places)
+        X = self._features(self.history.evaluations[i].genome for i in indices)
         Z = self._features(child.genome for child in new)
         predictor = Predictor(X, y, np.concatenate([X, Z]))
-        chosen = predictor.batch(Z, self._bests(new, places, y), self.config.children)
+        chosen = predictor.batch(Z, self._bests(new, indices, y), self.config.children)
         return [new[i] for i in chosen] + [child for child in children if child.known is not None]
 
     def _bests(
-        self, children: list[Child], places: list[int], y: Values
+        self, children: list[Child], indices: list[int], y: Values
     ) -> Float[np.ndarray, " c"]:
         """For each child the accuracy to be beaten: the best, of those no larger if size counts."""
         if self.problem.size is None:
             return np.full(len(children), y.max())
-        known = np.array([self.history.evaluations[i].size for i in places])
+        known = np.array([self.history.evaluations[i].size for i in indices])
         sizes = [self.problem.size(child.genome) for child in children]
         return np.array([y[known <= s].max(initial=0.0) for s in sizes])
 

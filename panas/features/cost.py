@@ -20,8 +20,3 @@ class MapCost:
     def chunk(self) -> int:
         """Rows at a time: no row depends on how many they are."""
         return max(1, min(self.most_rows, CHUNK_BYTES // max(1, self.row_bytes)))
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes at once for a chunk, about, beside the map."""
-        return self.chunk * self.row_bytes

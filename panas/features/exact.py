@@ -56,10 +56,6 @@ class WholeMatrix:
         f = max(1, len(self.steps))
         return max(1, min(MOST_ROW_BITS, BITS - self.bits - math.ceil(math.log2(f))))
 
-    def first(self, rows: int) -> "WholeMatrix":
-        """Its first rows, with the same steps."""
-        return WholeMatrix(self.steps[:rows], self.step, self.bits)
-
     def after(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n d"]:
         """The product of rows and this matrix, float64; a row has its bits whatever the others."""
         wide = x.detach().double()
@@ -69,8 +65,7 @@ class WholeMatrix:
         return ((wide * scale).round() @ self.steps) * self.step / scale
 
     def after_bounded(self, x: Float[Tensor, "n f"], largest: float) -> Float[Tensor, "n d"]:
-        """The same for float32 rows that are known to stay within plus and minus `largest`, and are
-        cut there: faster, as all rows have one step."""
+        """The same, and faster, for float32 rows, which are cut to plus and minus `largest`."""
         scale = 2.0 ** (min(FLOAT_BITS, self.row_bits) - math.ceil(math.log2(largest)))
         whole = x.detach().clamp(-largest, largest).mul_(scale).round_().double()
         return (whole @ self.steps).mul_(self.step / scale)
@@ -140,10 +135,7 @@ def cosines(turns: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def logs(x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-    """Natural logarithms of numbers above 0, in whole vectors of a processor.
-
-    Rows are padded, so that no number takes the processor's other path, for remainders.
-    """
+    """Natural logarithms of numbers above 0; padding keeps all in whole vectors."""
     with one_thread():
         return F.pad(x, (0, -x.shape[1] % VECTOR), value=1.0).log()[:, : x.shape[1]]
 

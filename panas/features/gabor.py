@@ -104,8 +104,7 @@ def cost_of_images(shape: tuple[int, int, int], d: int) -> MapCost:
 
 
 def gabor_filters(side: int) -> Float[Tensor, "filters 1 side side"]:
-    """Pairs of a cosine and a sine filter of norm 1, up to a grid of `FILTER_STEP`, whose answer to
-    a flat image is 0."""
+    """Pairs of a cosine and a sine filter, of norm 1 and sum 0 on a grid of `FILTER_STEP`."""
     axis = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     filters = []
@@ -130,8 +129,13 @@ def gabor_features(
 ) -> Float[Tensor, "n f"]:
     """Features of finite images; each depends on its own image alone, bit for bit.
 
-    With `least` above 0 gradients are finite: squared moduli below it count as that, and pixels are
-    not rounded.
+    Args:
+        x: images (n, c, h, w) in [-1, 1].
+        bank: that of their shape (`bank_of`).
+        filters: those of the bank's side (`gabor_filters`).
+        least: squared moduli below it count as that, at least 0. Above 0 gradients are finite, and
+            pixels are not rounded.
+
     """
     x = F.adaptive_avg_pool2d(_opponent(x), bank.averaged).clamp(-BRIGHT, BRIGHT)
     x = x if least else on_grid(x, PIXEL_STEP)

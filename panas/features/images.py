@@ -59,8 +59,7 @@ THINNEST = 0.3  # least ratio of the two radii
 def dead_leaves(
     count: int, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> Float[Tensor, "n c h w"]:
-    """Images (count, c, h, w) of ellipses and boxes of random place, size and colour, in [-1, 1];
-    float32."""
+    """Float32 images (count, c, h, w) of random ellipses and boxes, in [-1, 1]."""
     c, h, w = shape
     images = np.empty((count, c, h, w), np.float32)
     images[:] = rng.uniform(-1, 1, (count, c, 1, 1))
@@ -123,11 +122,6 @@ class GaborMap:
         """Multiply-accumulates an image."""
         return self.cost.macs
 
-    @property
-    def numbers(self) -> int:
-        """Fixed numbers that it holds."""
-        return self.filters.numel() + self.projection.numbers
-
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Unit rows (n, d) of images (n, c, h, w) in [-1, 1]; zero of one that is not finite."""
         rows = [torch.empty(0, self.width)]
@@ -160,10 +154,7 @@ class GaborMap:
 
     @staticmethod
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "GaborMap":
-        """What `to_json` and `arrays` hold; BadInput if that is no map of images of its shape.
-
-        The shape alone decides all that memory and time depend on (`bank_of`).
-        """
+        """What `to_json` and `arrays` hold; BadInput if that is no map of images of its shape."""
         bank = bank_of(_shape(record.get("shape")))
         if dict(record) != _record(bank):
             raise BadInput(
@@ -185,13 +176,13 @@ def _record(bank: Bank) -> dict[str, Any]:
     return {"kind": KIND, **asdict(bank), "shape": shape, "averaged": averaged}
 
 
-def _shape(found: object) -> tuple[int, int, int]:
+def _shape(shape: object) -> tuple[int, int, int]:
     """(channels, height, width) of a record; BadInput if it is none."""
-    if not isinstance(found, list | tuple) or len(found) != 3:
+    if not isinstance(shape, list | tuple) or len(shape) != 3:
         raise BadInput("expected a shape of channels, height and width; make the map again")
-    if not all(type(size) is int and 1 <= size <= LONGEST for size in found):
+    if not all(type(size) is int and 1 <= size <= LONGEST for size in shape):
         raise BadInput(f"expected sides of 1 to {LONGEST} in a map's shape; make the map again")
-    c, h, w = found
+    c, h, w = shape
     return c, h, w
 
 
@@ -227,8 +218,10 @@ def _synthetic_map(bank: Bank, d: int) -> GaborMap:
 
 @lru_cache(maxsize=1)  # its covariance is the largest array of a map
 def _synthetic_cloud(bank: Bank, mirror: bool) -> Cloud:
-    """Mean and covariance of dead leaves, remembered: they take most of a map's time."""
-    features = _synthetic_features(bank)
+    """Mean and covariance of dead leaves of the averaged size: most of a map's time."""
+    filters, rng = gabor_filters(bank.side), stream(0, "features", "images")
+    drawn = (dead_leaves(DRAWN, (bank.shape[0], *bank.averaged), rng) for _ in range(SYNTHETIC))
+    features = torch.cat([features_of(images, bank, filters) for images in drawn])
     return cloud(_symmetric(features, bank) if mirror else features)
 
 
@@ -254,12 +247,3 @@ def _mirror(bank: Bank, seen: Float[Tensor, "n f"]) -> bool:
     if len(seen) >= FEWEST_MIRRORED:
         return asymmetry(seen, bank) <= SYMMETRIC
     return bank.shape[0] == 3
-
-
-def _synthetic_features(bank: Bank) -> Float[Tensor, "m f"]:
-    """Features of dead leaves, drawn in the size that images are averaged to."""
-    filters = gabor_filters(bank.side)
-    rng = stream(0, "features", "images")
-    shape = (bank.shape[0], *bank.averaged)
-    chunks = (dead_leaves(DRAWN, shape, rng) for _ in range(SYNTHETIC))
-    return torch.cat([features_of(images, bank, filters) for images in chunks])

@@ -3,9 +3,8 @@
 Moments of representations can be pooled over sites only where all sites compute the same ones. So
 phi is decided by rule from public facts and public samples alone, before any site reads a sample
 of its own. On one machine equal arguments give equal bytes, in every process and with any number of
-threads. Between machines they nearly always do (`panas.features.projection` says why not always:
-eigenvectors differ in their last bits between builds of LAPACK, and leaves are grown by the
-scikit-learn that is installed).
+threads. Between machines they nearly always do (`panas.features.projection`); leaves are grown by
+the scikit-learn that is installed.
 
 A row has its bits whatever is beside it, on a CPU: maps move their inputs there.
 """
@@ -26,7 +25,8 @@ from panas.features import images, tables
 from panas.features.cost import MapCost
 from panas.features.gabor import cost_of_images
 from panas.features.projection import GradientPath
-from panas.features.waves import cost_of_table
+from panas.features.trees import MOST_LEAVES
+from panas.features.waves import FOURIER, cost_of_rows
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_tensors, write_bytes
 
@@ -45,10 +45,6 @@ class FeatureMap(Protocol):
     @property
     def macs(self) -> int:
         """Multiply-accumulates a sample."""
-
-    @property
-    def numbers(self) -> int:
-        """Fixed numbers that it holds."""
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Rows (n, d), float32, of network inputs (n, c, h, w).
@@ -99,11 +95,6 @@ def fit_map(facts: Facts, public: Samples, d: int = WIDTH, *, labelled: bool = T
     return images.fit_gabor(facts.shape, public.inputs(), d)
 
 
-def common_width(facts: Facts, most: int) -> int:
-    """Coordinates of the common map, at most `most`: of images no more than they have values."""
-    return most if facts.columns else min(most, math.prod(facts.shape))
-
-
 def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) -> FeatureMap:
     """The map of a federation, by the one rule that each site and the hub follow for themselves.
 
@@ -111,11 +102,11 @@ def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) ->
         facts: that the sites declare.
         public: labelled samples that anybody may see; may be none.
         unlabelled: such without labels; may be none.
-        most: coordinates, at most.
+        most: coordinates, at most; of images no more than they have values.
 
     A table's map is of its labelled public rows, if there are any; else of all public samples.
     """
-    d = common_width(facts, most)
+    d = most if facts.columns else min(most, math.prod(facts.shape))
     if facts.columns and len(public):
         return fit_map(facts, public, d)
     seen = concat([replace(part, groups=None) for part in (public, unlabelled)])
@@ -123,12 +114,10 @@ def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) ->
 
 
 def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
-    """What the map of these facts to d coordinates needs a row and at once, at most; reads nothing.
-
-    Rows given and rows made come on top: 4 bytes a number of each.
-    """
-    if facts.columns:
-        return cost_of_table(facts.columns, d)
+    """What the map of these facts needs at most, beside rows given and made; reads nothing."""
+    if facts.columns:  # at most: public rows decide on columns and leaves beside the waves
+        f = sum(column.width for column in facts.columns)
+        return cost_of_rows(f, FOURIER + f + MOST_LEAVES, d)
     return cost_of_images(facts.shape, d)
 
 
@@ -151,10 +140,7 @@ def read_map(path: Path) -> FeatureMap:
 
 
 def restored_map(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> FeatureMap:
-    """The map of what its `to_json` and `arrays` gave; BadInput if that is no map of its kind.
-
-    Its sizes are those that a fit gives for its shape or its columns, and its numbers are finite.
-    """
+    """The map of what `to_json` and `arrays` gave; BadInput unless a fit could give its sizes."""
     kind = record.get("kind")
     if kind not in list(RESTORE):
         raise BadInput(

@@ -42,15 +42,9 @@ from panas.runtime.seeds import one_thread
 GradientPath = Callable[[Tensor], Tensor]
 """Rows (n, d) of network inputs, through which gradients flow back to these."""
 
-LEAST = 1e-6
-"""Axes whose variance is below this share of the largest are left out."""
-
-NO_LENGTH = 1e-12
-"""A row shorter than this has no direction: it becomes zero."""
-
-SHORTER = 1 - 2.0**-20
-"""Length of a unit row before it is cut to the grid: what rounds below leaves it under 1."""
-
+LEAST = 1e-6  # axes whose variance is below this share of the largest are left out
+NO_LENGTH = 1e-12  # a row shorter than this has no direction: it becomes zero
+SHORTER = 1 - 2.0**-20  # length of a unit row before it is cut to the grid, to stay under 1
 GRID = 2.0**-20
 """Step of a unit row's numbers. Products of two are whole steps of 2^-40, which float32 and float64
 hold exactly."""
@@ -59,11 +53,8 @@ MATRIX_BITS, MEAN_BITS, COVARIANCE_BITS, FEATURE_BITS = 10, 20, 24, 16
 """Of a map's numbers, relative to the largest of an axis, of the mean, of the covariance, and of
 the features that these two are made of. A coarser map is as good a map, but for these bits."""
 
-MULTIPLIED_BITS = 16
-"""Of a matrix's numbers as they multiply: more than `MATRIX_BITS`, for maps of older files."""
-
-FARTHEST = 1e9
-"""No number of a fitted map comes near this."""
+MULTIPLIED_BITS = 16  # of a matrix as it multiplies: above `MATRIX_BITS`, for older files
+FARTHEST = 1e9  # no number of a fitted map comes near this
 
 
 @dataclass(frozen=True)
@@ -87,16 +78,6 @@ class Projection:
         """Number of coordinates d."""
         return self.matrix.shape[1]
 
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates a sample."""
-        return self.matrix.numel()
-
-    @property
-    def numbers(self) -> int:
-        """Fixed numbers that it holds."""
-        return self.matrix.numel() + self.mean.numel()
-
     @cached_property
     def whole(self) -> WholeMatrix:
         """The matrix as it multiplies: any other that is given is rounded to this."""
@@ -110,10 +91,7 @@ class Projection:
     def __call__(
         self, features: Float[Tensor, "n f"], largest: float | None = None
     ) -> Float[Tensor, "n d"]:
-        """Coordinates (n, d) of features (n, f), float64; each row by itself, bit for bit.
-
-        `largest` is what features stay within, where that is known: it is faster.
-        """
+        """Coordinates (n, d), float64, each row by itself; faster if features have a `largest`."""
         if largest is None:
             return self.whole.after(features) - self.origin
         return self.whole.after_bounded(features, largest) - self.origin
@@ -178,8 +156,7 @@ def filled_up(seen: Cloud, synthetic: Cloud, count: float) -> Cloud:
 
 
 def principal(cloud: Cloud, d: int, power: float) -> Projection:
-    """Projection on the first d principal axes (or on all, where there are fewer), each divided by
-    its standard deviation to the `power` p."""
+    """Projection on at most d principal axes, over their standard deviation to the `power` p."""
     with one_thread():
         covariance = _rounded(cloud.covariance, COVARIANCE_BITS)
         values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)

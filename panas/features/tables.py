@@ -70,16 +70,10 @@ class TableMap:
         """Multiply-accumulates a row."""
         b = self.blocks
         columns = 0 if b.scale is None else len(b.scale)
-        return columns + b.fourier.directions.numel() + self.projection.macs
-
-    @property
-    def numbers(self) -> int:
-        """Fixed numbers that it holds."""
-        return sum(array.numel() for array in self.arrays().values())
+        return columns + b.fourier.directions.numel() + self.projection.matrix.numel()
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Unit rows (n, d) of rows (n, ...), padded as `panas.data` does; zero of one that is not
-        finite."""
+        """Unit rows (n, d) of padded rows (n, ...); zero of one that is not finite."""
         rows = [torch.empty(0, self.width)]
         x = _unpadded(x, len(self.blocks.fourier.directions))
         with one_thread(), torch.no_grad():
@@ -126,8 +120,8 @@ class TableMap:
             raise BadInput("expected a map of a table, got another; make the map again")
         check_names(arrays, tuple(names))
         features = arrays["directions"].shape[0] if arrays["directions"].dim() == 2 else 0
-        wanted = {"directions": (features, FOURIER), "phases": (FOURIER,), "scale": (features,)}
-        for name, shape in wanted.items():
+        expected = {"directions": (features, FOURIER), "phases": (FOURIER,), "scale": (features,)}
+        for name, shape in expected.items():
             if name in arrays and (arrays[name].shape != shape or not is_bounded(arrays[name])):
                 raise BadInput(f"expected finite {name} of rows of a table; make the map again")
         if features < 1:
@@ -191,10 +185,7 @@ def _weights(columns: Sequence[Column], rows: Float[Tensor, "n f"]) -> Float[Ten
 def _smooth(
     weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]
 ) -> tuple[Fourier, Float[Tensor, "f"]]:
-    """The Fourier features, and the scale of the columns.
-
-    What rows decide is rounded, so that libraries that add in another order give the same.
-    """
+    """Fourier features and scale of the columns, rounded: the same by every library."""
     rng = stream(0, "features", "tables", "fourier")
     median = max(float(torch.pdist(rows[:SYNTHETIC].double() * weights).median()), LEAST_DISTANCE)
     median = float(significant(torch.tensor(median), SCALE_BITS))
@@ -238,8 +229,7 @@ def paying(
 def _losses(
     u: Float[Tensor, "n f"], y: Int[Tensor, "n"], v: Float[Tensor, "m f"], of: Int[Tensor, "m"]
 ) -> Float[Tensor, "penalties"]:
-    """Negative log-likelihood of rows v by ridge heads of rows u, one a penalty; solved in the
-    dual, as rows are fewer than features."""
+    """Negative log-likelihood of rows v by ridge heads of rows u, one a penalty, in the dual."""
     classes = int(max(y.max(), of.max())) + 1
     values, vectors = torch.linalg.eigh(u @ u.T)
     across = LOGIT_SCALE * v @ u.T @ vectors

@@ -42,11 +42,6 @@ class Forest:
         """Number of features: one a node, of which leaves alone are ever reached."""
         return self.column.numel()
 
-    @property
-    def depth(self) -> int:
-        """Most steps from a root to a leaf."""
-        return self.column.shape[1] // 2
-
     def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Rows of length 1: 1 / sqrt(t) at the leaf of each tree, else 0."""
         features = torch.zeros(len(x), self.width)
@@ -58,7 +53,7 @@ class Forest:
         left, right = ((child + root).flatten() for child in (self.left, self.right))
         column, threshold = self.column.flatten(), self.threshold.flatten()
         node = root.T.repeat(len(x), 1)
-        for _ in range(self.depth):
+        for _ in range(self.column.shape[1] // 2):  # most steps from a root to a leaf
             below = x.gather(1, column.take(node)) <= threshold.take(node)
             node = torch.where(below, left.take(node), right.take(node))
         return node
@@ -79,14 +74,9 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
     shape, whole = (TREES, NODES), torch.int64
     kinds = (whole, torch.float32, whole, whole)
     for name, kind in zip(NAMES, kinds, strict=True):
-        result, most = arrays[name], columns if name == "column" else NODES
-        sized = result.dtype == kind and result.shape == shape
-        there = (
-            bool(result.isfinite().all())
-            if name == "threshold"
-            else bool(((result >= 0) & (result < most)).all())
-        )
-        if not (sized and there):
+        array, most = arrays[name], columns if name == "column" else NODES
+        valid = array.isfinite() if name == "threshold" else (array >= 0) & (array < most)
+        if array.dtype != kind or array.shape != shape or not bool(valid.all()):
             raise BadInput(f"expected a forest whose nodes are all there, got another {name}")
     return Forest(*(arrays[name] for name in NAMES))
 

@@ -15,12 +15,10 @@ tables are nearly linear in them, which Fourier features need many rows to learn
 
 Leaves of a forest grown on labelled public rows (`panas.features.trees`).
 
-A row has its bits whatever is beside it: products are exact, waves come from a table of cosines,
-and the rest is single additions and products (`panas.features.exact`).
+A row has its bits whatever is beside it (`panas.features.exact`).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,11 +27,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from panas.data.files.columns import Column
 from panas.features.cost import MapCost
 from panas.features.exact import WholeMatrix, cosines
 from panas.features.projection import Projection
-from panas.features.trees import MOST_LEAVES, Forest
+from panas.features.trees import Forest
 
 FOURIER = 256  # D
 FARTHEST = 16.0  # inputs are cut to plus and minus this
@@ -79,7 +76,7 @@ class Blocks:
     def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Features of any rows: what is not finite counts as 0, what is too large is cut."""
         finite = _finite(x)
-        rest = self._rest(finite)
+        rest = self._beside(self.fourier(finite), finite)
         return rest if self.forest is None else torch.cat([rest, self.forest(finite)], dim=1)
 
     def projected(self, x: Float[Tensor, "n f"], projection: Projection) -> Float[Tensor, "n d"]:
@@ -88,7 +85,9 @@ class Blocks:
         Up to 50 rows of 16 bits add up to less than 2^24, which float32 holds exactly.
         """
         finite, whole, rest = _finite(x), projection.whole, self.rest
-        z = whole.first(rest).after_bounded(self._rest(finite), self.largest) - projection.origin
+        beside = self._beside(self.fourier(finite), finite)
+        first = WholeMatrix(whole.steps[:rest], whole.step, whole.bits)
+        z = first.after_bounded(beside, self.largest) - projection.origin
         if self.forest is None:
             return z
         leaves = F.embedding_bag(self.forest.leaves(finite), whole.steps[rest:].float(), mode="sum")
@@ -104,14 +103,14 @@ class Blocks:
         """What these stay within."""
         return max(1.0, 0.0 if self.scale is None else FARTHEST * float(self.scale.abs().max()))
 
-    def _rest(self, finite: Float[Tensor, "n f"]) -> Float[Tensor, "n rest"]:
-        waves = self.fourier(finite)
-        return waves if self.scale is None else torch.cat([waves, finite * self.scale], dim=1)
+    def _beside(
+        self, waves: Float[Tensor, "n D"], x: Float[Tensor, "n f"]
+    ) -> Float[Tensor, "n rest"]:
+        return waves if self.scale is None else torch.cat([waves, x * self.scale], dim=1)
 
     def smooth(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Those of finite rows that have a gradient, up to rounding: all but the leaves."""
-        waves = self.fourier.smooth(x)
-        return waves if self.scale is None else torch.cat([waves, x * self.scale], dim=1)
+        return self._beside(self.fourier.smooth(x), x)
 
     @property
     def width(self) -> int:
@@ -121,13 +120,6 @@ class Blocks:
 
 def _finite(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
     return torch.where(x.isfinite(), x.float(), 0.0).clamp_(-FARTHEST, FARTHEST)
-
-
-def cost_of_table(columns: Sequence[Column], d: int) -> MapCost:
-    """What a map of rows of these columns to d coordinates needs at most: with columns and leaves
-    beside the waves, which public rows decide."""
-    f = sum(column.width for column in columns)
-    return cost_of_rows(f, FOURIER + f + MOST_LEAVES, d)
 
 
 def cost_of_rows(f: int, features: int, d: int) -> MapCost:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from panas.plots.style import legend, png, room
+from panas.plots.style import legend, png, room, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,29 +41,25 @@ def lines(drawn: Sequence[Line], against: Against) -> bytes:
 
     What has no finite place along the x axis stands at its edge: nothing sent, no protection.
     """
-
-    def draw(figure: "Figure") -> None:
-        axes = figure.add_subplot()
-        _panel(axes, drawn, against)
-        axes.set_title("Mean over seeds; as published where dashed")
-        legend(axes, beside=True)
-
-    return png(draw, (7.2, 4.0))
+    return _panels(drawn, [against], (7.2, 4.0))
 
 
 def page(drawn: Sequence[Line]) -> bytes:
     """Draw all three beside each other, as a PNG."""
+    return _panels(drawn, get_args(Against), (12.0, 3.6))
 
+
+def _panels(drawn: Sequence[Line], axis: Sequence[Against], inches: tuple[float, float]) -> bytes:
     def draw(figure: "Figure") -> None:
-        panels = figure.subplots(1, 3, sharey=True)
-        for axes, against in zip(panels, get_args(Against), strict=True):
-            _panel(axes, drawn, against)
-            if axes is not panels[0]:
-                axes.set_ylabel("")
+        panels = figure.subplots(1, len(axis), sharey=True, squeeze=False)[0]
+        for panel, against in zip(panels, axis, strict=True):
+            _panel(panel, drawn, against)
+            if panel is not panels[0]:
+                panel.set_ylabel("")
         panels[0].set_title("Mean over seeds; as published where dashed")
         legend(panels[-1], beside=True)
 
-    return png(draw, (12.0, 3.6))
+    return png(draw, inches)
 
 
 def _panel(axes: "Axes", drawn: Sequence[Line], against: Against) -> None:
@@ -108,22 +104,22 @@ def _line(axes: "Axes", line: Line, against: Against, edge: float, look: dict[st
     x: Sequence[float | None] = getattr(line, against)
     kept = [k for k in range(len(x)) if _placed(x[k], against)]
     outside = _outside(line, against)
-    places = [x[k] or 0.0 for k in kept] + [edge for _ in outside]
+    xs = [x[k] or 0.0 for k in kept] + [edge for _ in outside]
     y = [line.accuracy[k] for k in (*kept, *outside)]
-    few = max(1, len(places) // 12)
-    axes.plot(places, y, lw=1.4, ms=4.5, markevery=few, **look)  # type: ignore[arg-type]
+    few = max(1, len(xs) // 12)
+    axes.plot(xs, y, lw=1.4, ms=4.5, markevery=few, **look)  # type: ignore[arg-type]
     if any(line.spread) and against == "rounds":
         low = [line.accuracy[k] - line.spread[k] for k in kept]
         high = [line.accuracy[k] + line.spread[k] for k in kept]
-        axes.fill_between(places, low, high, color=look["color"], alpha=0.12, lw=0)
+        axes.fill_between(xs, low, high, color=look["color"], alpha=0.12, lw=0)
 
 
 def _scale(axes: "Axes", drawn: Sequence[Line], against: Against, edge: float) -> None:
     """What the x axis counts in, and what its edge means."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator, NullLocator
+    from matplotlib.ticker import EngFormatter, NullLocator
 
     if against == "rounds":
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        whole_numbers(axes, 8)
         return
     if against == "bytes":
         axes.set_xscale("log")
@@ -133,7 +129,8 @@ def _scale(axes: "Axes", drawn: Sequence[Line], against: Against, edge: float) -
     if not at_edge:
         return
     axes.axvline(edge, color="#999999", lw=0.8, ls=":")
-    end = _free_end(axes, at_edge)
+    low, high = axes.get_ylim()  # the words stand at the end farther from the points
+    end: Literal["top", "bottom"] = "top" if high - max(at_edge) >= min(at_edge) - low else "bottom"
     axes.text(
         edge,
         1.0 if end == "top" else 0.0,
@@ -144,9 +141,3 @@ def _scale(axes: "Axes", drawn: Sequence[Line], against: Against, edge: float) -
         rotation=90,
         fontsize=7,
     )
-
-
-def _free_end(axes: "Axes", heights: Sequence[float]) -> Literal["top", "bottom"]:
-    """The end of an upright line that is farther from the points on it."""
-    low, high = axes.get_ylim()
-    return "top" if high - max(heights) >= min(heights) - low else "bottom"

@@ -47,8 +47,10 @@ def chosen_settings(rows: Sequence[ChosenSetting]) -> bytes:
         for panel, name in zip(panels, varied, strict=False):
             _values(panel, name, rows)
         _rewards(panels[-1], rows)
-        for panel in panels:
-            _stages(panel, rows)
+        for before, after in itertools.pairwise(rows):
+            if before.stage != after.stage:
+                for panel in panels:
+                    panel.axvline(before.round + 0.5, color="black", lw=0.8, ls="--")
         panels[0].set_title("Hyperparameters by round, early ones blue, late ones red")
         panels[-1].set_xlabel("round")
         legend(panels[-1], beside=True)
@@ -81,13 +83,6 @@ def _rewards(axes: "Axes", rows: Sequence[ChosenSetting]) -> None:
     axes.scatter([], [], s=46, facecolors="none", edgecolors=BLUE, label="measured")
     axes.scatter([], [], s=20, color=BLUE, label="trained with")
     axes.set_ylabel("reward")
-
-
-def _stages(axes: "Axes", rows: Sequence[ChosenSetting]) -> None:
-    """A line between stages."""
-    for before, after in itertools.pairwise(rows):
-        if before.stage != after.stage:
-            axes.axvline(before.round + 0.5, color="black", lw=0.8, ls="--")
 
 
 def _plain_ticks(axes: "Axes", values: Sequence[float]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, legend, png
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -46,8 +45,7 @@ LOOKS = (
     Look("pooled", "head of all samples, no noise", "o", "#000000", filled=False),
 )
 """From the bottom to the top of the ladder."""
-MOST_NAMED = 40
-"""Sites; of more none is named."""
+MOST_NAMED = 40  # sites; of more none is named
 INCHES_A_SITE, AROUND = 0.24, 1.5
 
 
@@ -60,8 +58,10 @@ def ladder(rows: Sequence[tuple[str, Accuracies]]) -> bytes:
     def draw(figure: "Figure") -> None:
         axes = figure.add_subplot()
         for at, (_, steps) in enumerate(every):
-            if at or alike:
-                _gain(axes, at, steps)
+            if (at or alike) and steps.alone is not None and steps.joined is not None:
+                both = [steps.alone, steps.joined]
+                colour = GREEN if steps.joined >= steps.alone else RED
+                axes.plot(both, [at, at], color=colour, lw=2.4, alpha=0.5, zorder=1)
         for look in LOOKS:
             values = [(getattr(steps, look.step), at) for at, (_, steps) in enumerate(every)]
             if known := [value for value in values if value[0] is not None]:
@@ -80,13 +80,6 @@ def ladder(rows: Sequence[tuple[str, Accuracies]]) -> bytes:
     return png(draw, (8.0, max(height, 3.0)))
 
 
-def _gain(axes: "Axes", at: int, steps: Accuracies) -> None:
-    """What joining brought, as a line."""
-    if steps.alone is not None and steps.joined is not None:
-        colour = GREEN if steps.joined >= steps.alone else RED
-        axes.plot([steps.alone, steps.joined], [at, at], color=colour, lw=2.4, alpha=0.5, zorder=1)
-
-
 def _marks(look: Look) -> dict[str, Any]:
     if not look.filled:
         return {"marker": look.marker, "facecolors": "none", "edgecolors": look.colour, "s": 44}
@@ -95,8 +88,8 @@ def _marks(look: Look) -> dict[str, Any]:
 
 def _means(rows: Sequence[Accuracies]) -> Accuracies:
     """The mean of each, over the sites that have it."""
-    results = {}
+    means = {}
     for look in LOOKS:
         known = [v for steps in rows if (v := getattr(steps, look.step)) is not None]
-        results[look.step] = fmean(known) if known else None
-    return Accuracies(**results)
+        means[look.step] = fmean(known) if known else None
+    return Accuracies(**means)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import GenerationRecord
+from panas.evolution.records import Evaluation, GenerationRecord
 from panas.plots.style import (
     BLUE,
     GREEN,
@@ -19,6 +18,7 @@ from panas.plots.style import (
     png,
     room,
     thousands,
+    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -47,19 +47,19 @@ def history(
     by fitness alone. `size` names the second objective. `taken` is what a site takes of a search
     for all sites: the genome that is best in its own class frequencies, and its fitness there.
     """
-    results = [r for r in records if _found(r)]
+    scored = [r for r in records if _has_fitness(r)]
     counted = any(e.passes for e in evaluations)  # a custom fitness need not
-    panels = (2 if len(results) > 1 else 1) + bool(front)
+    panels = (2 if len(scored) > 1 else 1) + bool(front)
 
     def draw(figure: "Figure") -> None:
         axes = list(figure.subplots(1, panels, squeeze=False)[0])
         _generations(axes.pop(0), records, evaluations)
-        if len(results) > 1:
+        if len(scored) > 1:
             _spending(axes.pop(0), records, counted)
         if front:
             _pareto(axes.pop(0), evaluations, front, size)
-        if results:
-            last = results[-1]
+        if scored:
+            last = scored[-1]
             lines = [f"best {last.best:.3f}: {last.best_genome}", _spent(records, counted)]
             if taken:
                 genome, fitness = taken
@@ -83,20 +83,18 @@ def _generations(
     axes: "Axes", records: Sequence[GenerationRecord], evaluations: Sequence[Evaluation]
 ) -> None:
     """Best and mean of each generation, and its candidates."""
-    from matplotlib.ticker import MaxNLocator
-
     _candidates(axes, evaluations)
-    results = [r for r in records if _found(r)]
-    if len(results) == 1:
-        middle = results[0].generation
-        _best_and_mean(axes, [middle - 0.4, middle + 0.4], 2 * results)
+    scored = [r for r in records if _has_fitness(r)]
+    if len(scored) == 1:
+        middle = scored[0].generation
+        _best_and_mean(axes, [middle - 0.4, middle + 0.4], 2 * scored)
     else:
-        _best_and_mean(axes, [r.generation for r in results], results)
-    room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(results)])
+        _best_and_mean(axes, [r.generation for r in scored], scored)
+    room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(scored)])
     axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
     if records:
         axes.set_xlim(records[0].generation - 0.6, records[-1].generation + 0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    whole_numbers(axes)
     legend(axes)
 
 
@@ -135,10 +133,10 @@ def _spending(axes: "Axes", records: Sequence[GenerationRecord], counted: bool) 
     """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
     evaluations = list(accumulate(r.evaluations for r in records))
     spent = [r.passes for r in records] if counted else evaluations
-    both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
-    results = [r for _, r in both]
-    _best_and_mean(axes, [x for x, _ in both], results)
-    room(axes, _lines(results))
+    both = [(x, r) for x, r in zip(spent, records, strict=True) if _has_fitness(r)]
+    scored = [r for _, r in both]
+    _best_and_mean(axes, [x for x, _ in both], scored)
+    room(axes, _lines(scored))
     unit = "sample-passes" if counted else "evaluations"
     axes.set(xlabel=f"{unit} so far", ylabel="fitness", title="Population, by what it cost")
     axes.set_xlim(0, 1.03 * max(1, spent[-1]))
@@ -183,7 +181,7 @@ def _status(evaluation: Evaluation) -> str:
     return "failed" if evaluation.failed else "dropped" if evaluation.dropped else "full"
 
 
-def _found(record: GenerationRecord) -> bool:
+def _has_fitness(record: GenerationRecord) -> bool:
     """Whether anybody in the generation has a fitness: a failure counts as 0."""
     return record.best > 0
 

@@ -101,6 +101,13 @@ def legend(axes: "Axes", beside: bool = False) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, columnspacing=1.2)
 
 
+def whole_numbers(axes: "Axes", most: int = 10) -> None:
+    """Ticks along the x axis at whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
 def thousands(axes: "Axes") -> None:
     """Whole numbers along the x axis, the large ones as 20k."""
     from matplotlib.ticker import EngFormatter, MaxNLocator

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from panas.plots.style import BLUE, GREY, RED, below, headline, legend, png, room
+from panas.plots.style import (
+    BLUE,
+    GREY,
+    RED,
+    below,
+    headline,
+    legend,
+    png,
+    room,
+    whole_numbers,
+)
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TrialRecord
 
@@ -49,17 +59,11 @@ def trials(records: Sequence[TrialRecord], chosen: DPSGDSettings | None = None) 
 
 def _progress(axes: "Axes", records: Sequence[TrialRecord], done: Sequence[TrialRecord]) -> None:
     """Value by trial, with the best so far."""
-    from matplotlib.ticker import MaxNLocator
-
     for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
         part = [r for r in done if (r.proposed_by != "random") is guided]
         if part:
-            x, y, face = (
-                [r.number + 1 for r in part],
-                [*map(_value, part)],
-                BLUE if guided else "none",
-            )
-            label = f"{words} ({len(part)})"
+            x, y = [r.number + 1 for r in part], [*map(_value, part)]
+            label, face = f"{words} ({len(part)})", BLUE if guided else "none"
             axes.scatter(x, y, s=22, marker=marker, facecolors=face, edgecolors=BLUE, label=label)
     for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
         x = [r.number + 1 for r in records if r.status == status]
@@ -73,7 +77,7 @@ def _progress(axes: "Axes", records: Sequence[TrialRecord], done: Sequence[Trial
     room(axes, [*map(_value, done)])
     axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
     axes.set_xlim(0.5, last)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    whole_numbers(axes)
     legend(axes, beside=True)
 
 

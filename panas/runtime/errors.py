@@ -3,6 +3,9 @@
 import os
 import traceback
 
+INSTALL_FLOWER = "install panas with its extra flower (in the checkout: pip install '.[flower]')"
+"""The end of a message where the libraries of several machines, or of a secure sum, are missing."""
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""
@@ -11,8 +14,7 @@ class PanasError(Exception):
 
 
 class BadInput(PanasError, ValueError):
-    """The input is not usable; nothing was done. The text says what was expected, what came, what
-    to do."""
+    """The input is not usable; nothing was done. The text says what to do."""
 
     exit_code = 2
 

@@ -21,14 +21,14 @@ class Journal:
         self._path = path
         self._bytes = 0
         self.lines: list[dict[str, Any]] = []
-        wanted: dict[str, Any] = json.loads(_text(header))
-        result = read_lines(path) if path is not None else []
-        if not result:
-            self._write(wanted)
+        expected: dict[str, Any] = json.loads(_text(header))
+        lines = read_lines(path) if path is not None else []
+        if not lines:
+            self._write(expected)
             return
         assert path is not None
-        _compare(wanted, result[0], path)
-        self.lines = result[1:]
+        _compare(expected, lines[0], path)
+        self.lines = lines[1:]
         self._bytes = path.read_bytes().rfind(b"\n") + 1
 
     def append(self, line: Mapping[str, Any]) -> None:
@@ -74,11 +74,11 @@ def _text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, allow_nan=False)
 
 
-def _compare(header: dict[str, Any], found: dict[str, Any], path: Path) -> None:
-    for key in (*header, *found):
-        if header.get(key) != found.get(key):
+def _compare(header: dict[str, Any], stored: dict[str, Any], path: Path) -> None:
+    for key in (*header, *stored):
+        if header.get(key) != stored.get(key):
             raise BadInput(
                 f"expected {path} from a search with {key} = {json.dumps(header.get(key))[:80]}, "
-                f"got one with {json.dumps(found.get(key))[:80]}; give the same settings, or "
+                f"got one with {json.dumps(stored.get(key))[:80]}; give the same settings, or "
                 "another folder"
             )

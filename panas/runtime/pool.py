@@ -42,11 +42,8 @@ LIFE = 60.0
 """Seconds after which new worker processes replace the old ones, between two calls: each new shape
 of network leaves some 10 MB behind in a process."""
 
-GRACE = 0.3
-"""Seconds in which a signal that ended the workers may reach this process too, and be the error."""
-
-PATIENCE = 5.0
-"""Seconds that a pool which an error ends waits for what is left of it."""
+GRACE = 0.3  # seconds for a signal that ended the workers to reach this process, and be the error
+PATIENCE = 5.0  # seconds that a pool which an error ends waits for what is left of it
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,9 @@ class Pool(Generic[C]):
     ) -> list[R | WorkerDied]:
         """The results in the order of the tasks, `WorkerDied` where a process died.
 
-        `on_result` is called in that order, with each task whose result is there.
-
-        Tasks in a pool that a death broke run again, each alone. With one worker, a death ends the
-        calling process. Several workers begin with the tasks of the largest `load`, in any unit.
+        `on_result` is called in that order, with each finished task. Tasks in a pool that a death
+        broke run again, each alone; with one worker, a death ends the calling process. Several
+        workers begin with the tasks of the largest `load`, in any unit.
         """
         if self.workers == 1:
             alone: list[R | WorkerDied] = []
@@ -247,8 +243,8 @@ def _check_picklable(context: object) -> None:
     except Exception as e:
         # Not its text: it may hold samples.
         parts = context if isinstance(context, tuple) else (context,)
-        result = " ".join(f"{', '.join(type(p).__name__ for p in parts)} ({e})".split())
+        description = " ".join(f"{', '.join(type(p).__name__ for p in parts)} ({e})".split())
         raise BadInput(
             "expected what can be sent to worker processes, such as a function at the top level "
-            f"of a module, got {result}; move it there, or use one worker"
+            f"of a module, got {description}; move it there, or use one worker"
         ) from e

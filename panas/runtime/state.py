@@ -8,8 +8,7 @@ from pathlib import Path
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_bytes, write_bytes
 
-NOWHERE = Path(os.devnull) / "panas"
-"""The state folder of a user without a home, as in some containers: nothing can be there."""
+NOWHERE = Path(os.devnull) / "panas"  # of a user without a home: nothing can be there
 
 
 def state_folder() -> Path:
@@ -45,8 +44,3 @@ def state_key() -> bytes:
         if not path.exists():
             write_bytes(path, os.urandom(32))
     return read_bytes(path)
-
-
-def check_state() -> None:
-    """BadInput if what is remembered of samples and ledgers can be kept nowhere."""
-    state_key()

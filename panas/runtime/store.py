@@ -165,8 +165,7 @@ def append_bytes(path: Path, content: bytes, at: int) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a JSONL file, none if there is no file; `BadInput` if one is no JSON
-    object."""
+    """All whole lines of a JSONL file, if there is one; `BadInput` if one is no JSON object."""
     if not path.exists():
         return []
     records = []

@@ -27,24 +27,20 @@ WORDS: Mapping[Any, str] = {
     Mapping: "a mapping",
 }
 SHOWN = (str, int, float, tuple, list)
-LONGEST = 60
-"""Characters of a wrong value, at most, in a message."""
+LONGEST = 60  # characters of a wrong value, at most, in a message
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that refuses arguments of a type which its annotations do not name.
-
-    BadInput names the argument.
-    """
+    """A function that refuses arguments of another type than its annotations name."""
     signature = inspect.signature(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            given = {}  # the function itself says what is missing
-        _check(given, _hints(function))
+            arguments = {}  # the function itself says what is missing
+        _check(arguments, _hints(function))
         return function(*args, **kwargs)
 
     return call
@@ -111,5 +107,5 @@ def _words(hint: Any) -> str:
     if origin is tuple:
         each = [_words(part) for part in args if part is not ...]
         return f"a tuple ({', '.join(each)}{', ...' if ... in args else ''})"
-    result = origin or hint
-    return WORDS.get(result, getattr(result, "__name__", str(result)))
+    kind = origin or hint
+    return WORDS.get(kind, getattr(kind, "__name__", str(kind)))

@@ -12,32 +12,28 @@ from panas.runtime.errors import BadInput
 from panas.search_modes.mode import SearchMode, SearchPlan, SearchPrice, SearchSite
 
 
-class DataFree:
+class _DataFree:
     """Scores genomes on noise."""
 
     protected = True
     needs_public = False
     least_search = 0
     reads_samples = False
-    keeps_log = True
 
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        """Nothing."""
         return SearchPrice(0.0, "noise")
 
     def pay(self, site: SearchSite) -> None:
         """Charge nothing."""
 
     def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
-        """Refuse: it looks at none."""
         raise BadInput("expected a search mode that looks at samples, got data-free; use another")
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
-        """The genetic search by the score on noise."""
         problem = SearchProblem(plan.space, DataFreeFitness(plan.spec, site.seed), plan.size)
         return evolve(problem, config=plan.config, rng=site.rng("search"), execution=plan.execution)
 
 
-MODE: SearchMode = DataFree()
+MODE: SearchMode = _DataFree()

@@ -95,14 +95,12 @@ class SearchMode(Protocol):
         needs_public: whether it needs public samples.
         least_search: fewest samples of a private search split; 0 if it needs none.
         reads_samples: whether it looks at samples, which tuning can learn from too, or at noise.
-        keeps_log: whether its generations may be stored where others can read them.
     """
 
     protected: bool
     needs_public: bool
     least_search: int
     reads_samples: bool
-    keeps_log: bool
 
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
         """What the search will have cost, before it begins; reads no private sample. `paid` says
@@ -112,8 +110,7 @@ class SearchMode(Protocol):
         """Charge a new search to the ledger, then return its label histogram; None for none."""
 
     def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
-        """What the search looks at, once `pay` has returned this histogram; `BadInput` if no
-        samples."""
+        """What the search looks at, given what `pay` returned; `BadInput` if no samples."""
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan

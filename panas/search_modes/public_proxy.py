@@ -24,17 +24,15 @@ from panas.search_modes.mode import (
 )
 
 
-class PublicProxy:
+class _PublicProxy:
     """Trains and validates genomes on public samples that look like the site's."""
 
     protected = True
     needs_public = True
     least_search = 0
     reads_samples = True
-    keeps_log = True
 
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        """That of the histogram."""
         account, event = site.account, _event(site)
         before = account.events("search")
         if isinstance(event, Unprotected):
@@ -74,7 +72,6 @@ class PublicProxy:
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
-        """The genetic search by validation accuracy on public samples."""
         return search_by_training(self.data(site, histogram), site, plan)
 
 
@@ -89,4 +86,4 @@ def _event(site: SearchSite) -> Gaussian | Unprotected | None:
         return None
 
 
-MODE: SearchMode = PublicProxy()
+MODE: SearchMode = _PublicProxy()

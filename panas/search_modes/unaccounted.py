@@ -19,21 +19,18 @@ from panas.search_modes.mode import (
 )
 
 
-class Unaccounted:
+class _Unaccounted:
     """Trains and validates genomes on the search split."""
 
     protected = False
     needs_public = False
     least_search = 4  # with fewer there would be none to validate on
     reads_samples = True
-    keeps_log = True
 
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        """Infinity."""
         return SearchPrice(math.inf, "unbounded")
 
     def pay(self, site: SearchSite) -> None:
-        """Charge the search split."""
         charge = Charge(
             event=Unprotected(),
             phase="search",
@@ -53,8 +50,7 @@ class Unaccounted:
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
-        """The genetic search by validation accuracy on the search split."""
         return search_by_training(self.data(site, histogram), site, plan)
 
 
-MODE: SearchMode = Unaccounted()
+MODE: SearchMode = _Unaccounted()

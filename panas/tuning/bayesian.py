@@ -35,8 +35,8 @@ from panas.tuning.space import DPSGDSettings
 from panas.tuning.surrogate import Surrogate, fit_surrogate
 from panas.tuning.trial import (
     Objective,
-    Proposal,
     Proposer,
+    Status,
     TrialRecord,
     TuningConfig,
     TuningResult,
@@ -60,12 +60,12 @@ class Strategy:
     stream: int
     validation_samples: int | None
 
-    def propose(self, trials: Sequence[TrialRecord], numbers: range) -> list[Proposal]:
+    def propose(self, trials: Sequence[TrialRecord], numbers: range) -> list[TrialRecord]:
         """The trials of one batch, by what came of those before it."""
         refused = any(t.status == "over budget" for t in trials[-self.config.parallel :])
         guided = numbers.stop > self.config.first and not refused
         surrogate = self._surrogate(trials) if guided else None
-        proposals: list[Proposal] = []
+        proposals: list[TrialRecord] = []
         for number in numbers:
             rng = np.random.default_rng((self.stream, number))
             settings: DPSGDSettings | None = None
@@ -78,7 +78,8 @@ class Strategy:
             if settings is None:
                 settings, by = random_settings(self.space, rng), "random"
             allowed = self.space.constraint.allows(settings)
-            proposals.append(Proposal(number, settings, by, allowed))
+            status: Status = "proposed" if allowed else "over budget"
+            proposals.append(TrialRecord(number, settings, None, status, by))
         return proposals
 
     def winner(self, trials: Sequence[TrialRecord]) -> tuple[DPSGDSettings, float]:

@@ -28,8 +28,7 @@ class PrivacyConstraint(Protocol):
     """What a budget affords."""
 
     def least_noise(self, batch_size: int, epochs: int | None) -> float | None:
-        """Least noise multiplier at a batch size and passes (None: the schedule's); None for
-        none."""
+        """Least noise multiplier at a batch size and passes (None: the schedule's), if any."""
 
     def allows(self, settings: DPSGDSettings) -> bool:
         """Whether the accountant lets the settings train."""
@@ -105,8 +104,8 @@ class BudgetedSpace:
             factor = s.noise_multiplier / least
             rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
         columns = np.array(rows, dtype=np.float64).T
-        places = zip(self.space.axes, columns, strict=True)
-        return np.clip(np.stack([axis.place(c) for axis, c in places], axis=1), 0, 1)
+        pairs = zip(self.space.axes, columns, strict=True)
+        return np.clip(np.stack([axis.coordinates(c) for axis, c in pairs], axis=1), 0, 1)
 
     @cached_property
     def free(self) -> list[int]:

@@ -92,8 +92,7 @@ class NetworkTuning:
         self.budget.check(self._schedule.samples, "the data set")
 
     def header(self) -> dict[str, Any]:
-        """What decides the tuning. A digest of private samples would tell if a guess of all is
-        right."""
+        """What decides the tuning; no digest of private samples, which would confirm a guess."""
         return {
             "search": "settings",
             "data": [self.private.units, digest(self.public)],

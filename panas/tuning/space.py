@@ -111,7 +111,7 @@ class Range:
         logs = math.log(self.low) + u * math.log(self.high / self.low)
         return np.clip(np.exp(logs), self.low, self.high)
 
-    def place(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def coordinates(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Coordinates of values; 1/2 if there is but one."""
         if self.high == self.low:
             return np.full(len(value), 0.5)
@@ -131,7 +131,7 @@ class Choice:
         """Values of coordinates in [0, 1]."""
         return self.values[np.searchsorted(self.edges[1:-1], u, side="right")]
 
-    def place(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def coordinates(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Coordinates of values: the middle of what each owns."""
         middle = (self.edges[1:] + self.edges[:-1]) / 2
         return middle[np.searchsorted(self.values, value)]

@@ -39,8 +39,7 @@ LENGTHS = (2.0, 8.0, 1.0, 2.2, 1.1)
 """Prior medians of the length scales, by axis, in natural logarithms: accuracy depends most on how
 long the path is and on how many passes it takes, least on clip (once below most gradients)."""
 
-LEAST_VARIANCE = 0.05
-"""Of an answer that is right or wrong, p (1 - p), since an accuracy of 0 or 1 is not certain."""
+LEAST_VARIANCE = 0.05  # of right or wrong, p (1 - p): an accuracy of 0 or 1 is not certain
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,7 @@ def fit_surrogate(
 
 @cache
 def draw_hyperparameters(medians: tuple[float, ...]) -> Hyperparameters:
-    """Hyperparameters spread over their priors, length scales with these medians: without priors,
-    five points fit every length scale."""
+    """Hyperparameters spread over their priors, length scales with these medians."""
     d = len(medians)
     u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
     lengths = stats.lognorm(0.7, scale=medians).ppf(u[:, :d])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from panas.runtime.errors import BadInput, PanasError
@@ -11,7 +11,7 @@ from panas.runtime.typed import check_fields
 from panas.tuning.space import DPSGDSettings
 
 Proposer = Literal["random", "ei"]
-Status = Literal["done", "failed", "over budget"]
+Status = Literal["proposed", "done", "failed", "over budget"]
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ class TuningConfig:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial; `value` is None where the accountant refused, 0 where the objective failed."""
+    """One trial; `value` is 0 if the objective failed, None before it has run or if refused."""
 
     number: int
     setting: DPSGDSettings
@@ -89,29 +89,18 @@ class TuningResult:
     trials: tuple[TrialRecord, ...]
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A trial before it has run."""
-
-    number: int
-    setting: DPSGDSettings
-    by: Proposer
-    affordable: bool
-
-    def became(self, outcome: float | str | WorkerDied | None) -> TrialRecord:
-        """The trial that came to a value, died of something, or was refused (None)."""
-        if outcome is None:
-            return TrialRecord(self.number, self.setting, None, "over budget", self.by)
-        if isinstance(outcome, float):
-            return TrialRecord(self.number, self.setting, outcome, "done", self.by)
-        error = outcome if isinstance(outcome, str) else outcome.error
-        return TrialRecord(self.number, self.setting, 0.0, "failed", self.by, error)
+def run(pool: Pool[Objective], proposals: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Run all that are proposed at once; a worker process that dies takes one trial with it."""
+    proposed = [p for p in proposals if p.status == "proposed"]
+    outcomes = iter(pool.survive(_attempt, [p.setting for p in proposed]))
+    return [_ended(p, next(outcomes)) if p.status == "proposed" else p for p in proposals]
 
 
-def run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialRecord]:
-    """The trials of proposals, all at once; a worker process that dies takes one trial with it."""
-    outcomes = iter(pool.survive(_attempt, [p.setting for p in proposals if p.affordable]))
-    return [p.became(next(outcomes) if p.affordable else None) for p in proposals]
+def _ended(trial: TrialRecord, outcome: float | str | WorkerDied) -> TrialRecord:
+    if isinstance(outcome, float):
+        return replace(trial, value=outcome, status="done")
+    error = outcome if isinstance(outcome, str) else outcome.error
+    return replace(trial, value=0.0, status="failed", error=error)
 
 
 def _attempt(objective: Objective, settings: DPSGDSettings) -> float | str:

@@ -11,6 +11,7 @@ from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds import moments
 
+ROUNDING = 1e-4  # sums leave in 32 bits
 NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(9))
 MIXED = (
     Column(name="age", reach=1.0),

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from panas.architecture.genome import Genome
@@ -18,6 +20,18 @@ def unit(text: str) -> float:
 def plain(genome: Genome) -> float:
     """Genomes that start alike are alike; no staging."""
     return 0.9 * unit(str(genome.blocks[0])) + 0.1 * unit(str(genome))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A function, and how often it was called with each genome."""
+
+    function: Callable[[Genome], float]
+    calls: Counter[Genome] = field(default_factory=Counter)
+
+    def __call__(self, genome: Genome) -> float:
+        self.calls[genome] += 1
+        return self.function(genome)
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from deap import base
 from toy_fitness import RUNGS, Curves, unit
 
 from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.genetic import evolve
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import (
-    EvolutionConfig,
-    EvolutionResult,
-    ZeroCostScore,
-)
+from panas.evolution.records import Evaluation, EvolutionConfig, EvolutionResult, GenomeScore
 from panas.evolution.toolbox import SearchProblem
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
@@ -45,14 +41,19 @@ def run(
     space: SearchSpace = SMALL,
     config: EvolutionConfig = CONFIG,
     journal: Journal | None = None,
-    size: Callable[[Genome], float] | None = None,
-    prior: ZeroCostScore | None = None,
+    size: GenomeScore | None = None,
+    prior: GenomeScore | None = None,
+    *,
+    rng: np.random.Generator | None = None,
+    customise: Callable[[base.Toolbox], None] | None = None,
+    **execution: Any,
 ) -> EvolutionResult:
     return evolve(
         SearchProblem(space, fitness or Curves(), size, prior),
         config=config,
-        rng=np.random.default_rng(seed),
-        execution=Execution(journal=journal),
+        rng=rng or np.random.default_rng(seed),
+        execution=Execution(journal=journal, **execution),
+        customise=customise,
     )
 
 

@@ -21,8 +21,7 @@ from typing import Any, Protocol
 
 from dprbft.engines.flower.app.packets import SOCKET
 from dprbft.engines.flower.hub import QUIET, check_hub, with_parent
-from panas.runtime.errors import BadInput, PanasError
-from panas.runtime.extras import INSTALL_FLOWER
+from panas.runtime.errors import INSTALL_FLOWER, BadInput, PanasError
 from panas.runtime.store import write_bytes
 
 OLDEST = (1, 41)

@@ -57,7 +57,7 @@ from panas.training.linear.ridge import logits
 from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
-from panas.tuning.simulated_sites import ResidualObjective, SimulatedSite
+from panas.tuning.objective import ResidualObjective, SimulatedSite
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 

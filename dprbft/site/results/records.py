@@ -8,8 +8,7 @@ from typing import Any, Literal
 from dprbft.paths import search_file, tune_file
 from panas.architecture.cost import Cost, LayerCost
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import EvolutionResult, GenerationRecord
+from panas.evolution.records import Evaluation, EvolutionResult, GenerationRecord
 from panas.runtime.store import read_json, write_json
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TrialRecord

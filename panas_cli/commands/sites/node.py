@@ -11,7 +11,7 @@ from dprbft.engines.node.listen import run_node
 from dprbft.methods.serve import Machine
 from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.directory import read_site, site_account, site_ledger
-from panas.runtime.state import check_state
+from panas.runtime.state import state_key
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
 from panas_cli.text.privacy_card import state_lines
@@ -20,7 +20,7 @@ from panas_cli.text.privacy_card import state_lines
 def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     """Answer requests for the site in a folder; Ctrl-C and SIGTERM end it, and lose nothing."""
     settings, path = read_site(folder), socket or folder / SOCKET
-    check_state()
+    state_key()  # or BadInput, where it can be kept nowhere
     if (folder / KEY).is_file():
         check_own_key(folder)
     machine = Machine(device_named(device), workers)

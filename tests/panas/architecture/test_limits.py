@@ -15,6 +15,7 @@ from custom_blocks import Dilated, Double, Squeeze
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_samples import one_at_a_time
+from random_spaces import NAMES, SPEC, costs, limits_of
 from scipy.stats import spearmanr
 from torch import nn
 
@@ -27,16 +28,8 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import one_thread
 
-SPEC = NetworkSpec(shape=(1, 1, 1), width=6, classes=3)
-
-
-def limits_of(latency: LatencyTable | None = None, **most: Any) -> Limits:
-    """Limits on networks of SPEC."""
-    return Limits(SPEC, Constraints(**most), latency)
-
-
-NAMES = ("parameters", "macs", "bytes", "latency_ms")
 TINY = SearchSpace(
     shape=(2, 9, 8), min_blocks=1, max_blocks=3, widths=(2, 5), kernels=(3,), blocks=(Double(),)
 )
@@ -55,26 +48,18 @@ def fake(space: SearchSpace, **sizes: int) -> LatencyTable:
 
 
 def every_genome(space: SearchSpace) -> list[Genome]:
-    menus = [(*space.convs, *map(PoolBlock, space.pools), *space.blocks)] * space.max_blocks
-    results = []
-    for n in range(space.min_blocks, space.max_blocks + 1):
-        for blocks in product(*menus[:n]):
-            if not all(isinstance(block, PoolBlock) for block in blocks):
-                results.append(Genome(blocks))
-    return [genome for genome in results if replace(space, limits=None).allows(genome)]
+    menu = (*space.convs, *map(PoolBlock, space.pools), *space.blocks)
+    sizes = range(space.min_blocks, space.max_blocks + 1)
+    candidates = (blocks for n in sizes for blocks in product(menu, repeat=n))
+    solid = (b for b in candidates if not all(isinstance(block, PoolBlock) for block in b))
+    return [genome for genome in map(Genome, solid) if space.allows(genome)]
 
 
 TIMES = fake(TINY)
 EVERY = every_genome(TINY)
 
 
-def costs(genome: Genome) -> dict[str, float]:
-    result = cost(genome, replace(SPEC, shape=TINY.shape))
-    times = {"latency_ms": TIMES.latency_ms(genome, TINY.shape)}
-    return {name: getattr(result, name) for name in NAMES[:3]} | times
-
-
-COSTS = {genome: costs(genome) for genome in EVERY}
+COSTS = {genome: costs(genome, TINY, TIMES) for genome in EVERY}
 
 
 @settings(deadline=None, max_examples=30)
@@ -179,7 +164,7 @@ def test_a_genome_beyond_a_limit_and_a_table_of_another_space_are_refused() -> N
         ({"macs": -1}, "macs -1"),
         ({"latency_ms": float("nan"), "latency": TIMES}, "latency_ms nan"),
         ({"latency_ms": 1.0}, "panas.architecture.latency.measure"),
-        ({"latency_ms": 1.0, "latency": TIMES, "width": 7}, "same width"),
+        ({"latency_ms": 1.0, "latency": TIMES, "width": 8}, "same width"),
         ({"latency_ms": 1.0, "latency": TIMES, "norm": "batch"}, "same width"),
     ],
 )
@@ -205,7 +190,7 @@ def test_a_table_survives_json_and_a_latency_is_the_sum_over_the_blocks() -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        *one_at_a_time(width=["6"], norm=["layer"], more=[1], ends=([[4, "fast"]], [4], None)),
+        *one_at_a_time(width=["7"], norm=["layer"], more=[1], ends=([[4, "fast"]], [4], None)),
         *({"blocks": [["c4k3", *b]]} for b in (([1, 8], 3), ([1, 8, 8], 3.5), ([1, 8, 8], -3))),
     ],
 )
@@ -270,12 +255,8 @@ def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
     table = measure(space, spec)
     rng = np.random.default_rng(0)
     genomes = [Genome((ConvBlock(16, 3),)), *(random_genome(space, rng) for _ in range(20))]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         whole = [milliseconds(spec, g) for g in genomes]
-    finally:
-        torch.set_num_threads(threads)
     sums = [table.latency_ms(g, space.shape) for g in genomes]
     assert spearmanr(sums, whole).statistic > 0.5  # .8 to .9 on a quiet machine
     assert 0.3 < np.median(np.divide(sums, whole)) < 3

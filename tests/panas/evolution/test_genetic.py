@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,17 @@ import numpy as np
 import pytest
 from deap import base, tools
 from made_samples import one_at_a_time
-from toy_fitness import RUNGS, Curves, plain
-from toy_search import SMALL
+from toy_fitness import RUNGS, Counted, Curves, plain
+from toy_search import SMALL, run
 
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
-from panas.evolution.genetic import evolve
-from panas.evolution.halving import Evaluation, Task
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
+from panas.evolution.halving import Task
+from panas.evolution.records import Evaluation, EvolutionConfig, EvolutionResult, GenerationRecord
 from panas.evolution.selection import Individual
-from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
-from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 
 SPACE = SearchSpace(shape=(3, 16, 16))
@@ -44,8 +42,7 @@ def likeness(genome: Genome) -> float:
 def search(
     seed: int = 0, fitness: Callable[[Genome], float] = likeness, **sizes: float
 ) -> EvolutionResult:
-    config = EvolutionConfig.paper(**sizes)
-    return evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(seed))
+    return run(fitness, seed, SPACE, EvolutionConfig.paper(**sizes))
 
 
 def test_the_best_never_gets_worse_and_is_the_best_of_all() -> None:
@@ -58,28 +55,20 @@ def test_the_best_never_gets_worse_and_is_the_best_of_all() -> None:
 
 
 def test_only_the_changed_are_evaluated() -> None:
-    calls = 0
-
-    def fitness(_: Genome) -> float:
-        nonlocal calls
-        calls += 1
-        return 0.5
-
+    fitness = Counted(lambda _: 0.5)
     result = search(0, fitness, population=5, generations=7, crossover=0.0, mutation=0.0)
-    assert calls == result.evaluations == 5
+    assert fitness.calls.total() == result.evaluations == 5
     result = search(0, fitness, population=5, generations=7, crossover=0.0, mutation=1.0)
-    assert calls - 5 == result.evaluations == 5 * 8  # a mutant always differs from its parent
+    assert (
+        fitness.calls.total() - 5 == result.evaluations == 5 * 8
+    )  # a mutant always differs from its parent
 
 
 @pytest.mark.parametrize(("population", "generations"), [(2, 3), (5, 4), (10, 0), (1, 0)])
 def test_counts_and_records(population: int, generations: int) -> None:
     seen: list[GenerationRecord] = []
-    result = evolve(
-        SearchProblem(SPACE, likeness),
-        config=EvolutionConfig.paper(population=population, generations=generations),
-        rng=np.random.default_rng(5),
-        execution=Execution(on_progress=seen.append),
-    )
+    config = EvolutionConfig.paper(population=population, generations=generations)
+    result = run(likeness, 5, SPACE, config, on_progress=seen.append)
     assert seen == result.records
     assert [record.to_json() for record in seen] == result.logbook
     assert [GenerationRecord.from_json(r) for r in result.logbook] == seen
@@ -98,13 +87,13 @@ def test_counts_and_records(population: int, generations: int) -> None:
 
 @pytest.mark.slow
 def test_it_finds_better_than_random_search() -> None:
-    found, blind = [], []
+    guided, blind = [], []
     for seed in range(5):
         result = search(seed, population=8, generations=15)
         rng = np.random.default_rng(1000 + seed)
-        found.append(result.fitness)
+        guided.append(result.fitness)
         blind.append(max(likeness(random_genome(SPACE, rng)) for _ in range(result.evaluations)))
-    assert np.median(found) > np.median(blind)
+    assert np.median(guided) > np.median(blind)
 
 
 def test_a_failure_counts_as_zero_and_says_so() -> None:
@@ -183,15 +172,10 @@ def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
 
 
 def test_candidates_are_counted_from_the_first_one_on() -> None:
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     config = EvolutionConfig(population=4, generations=2, offspring=2)
-    found = evolve(
-        SearchProblem(SPACE, likeness),
-        config=config,
-        rng=np.random.default_rng(0),
-        execution=Execution(on_candidate=lambda k, n: told.append((k, n))),
-    )
-    assert told == [(k, 8) for k in range(1, found.evaluations + 1)]
+    result = run(likeness, 0, SPACE, config, on_candidate=lambda k, n: counts.append((k, n)))
+    assert counts == [(k, 8) for k in range(1, result.evaluations + 1)]
 
 
 STAGED = EvolutionConfig(population=4, generations=4, rungs=RUNGS, screening=2)
@@ -205,15 +189,9 @@ def customised(
     path: Path | None = None,
     generations: int = 4,
 ) -> EvolutionResult:
-    config = EvolutionConfig(**vars(STAGED) | {"generations": generations})
+    config = replace(STAGED, generations=generations)
     with open_journal(path, {}) as journal:
-        return evolve(
-            SearchProblem(SMALL, Curves()),
-            config=config,
-            rng=rng or np.random.default_rng(0),
-            execution=Execution(journal=journal),
-            customise=customise,
-        )
+        return run(config=config, journal=journal, rng=rng, customise=customise)
 
 
 def test_an_environmental_selection_of_ones_own_or_of_deaps() -> None:
@@ -223,14 +201,14 @@ def test_an_environmental_selection_of_ones_own_or_of_deaps() -> None:
         sizes.append((len(pool), k))
         return sorted(pool, key=lambda individual: individual.index)[-k:]
 
-    found = customised(lambda toolbox: toolbox.register("select", youngest))
+    result = customised(lambda toolbox: toolbox.register("select", youngest))
     assert sizes == [(9, 4)] * 4  # four parents and five children
-    last = max(e.generation for e in found.history)
-    newest = [e.fitness for e in found.history if e.generation == last][-4:]
-    assert found.records[-1].mean == pytest.approx(np.mean(newest))
-    found = customised(lambda toolbox: toolbox.register("select", tools.selBest))
-    best = sorted((e.fitness for e in found.history), reverse=True)[:4]
-    assert found.records[-1].mean == pytest.approx(np.mean(best))
+    last = max(e.generation for e in result.history)
+    newest = [e.fitness for e in result.history if e.generation == last][-4:]
+    assert result.records[-1].mean == pytest.approx(np.mean(newest))
+    result = customised(lambda toolbox: toolbox.register("select", tools.selBest))
+    best = sorted((e.fitness for e in result.history), reverse=True)[:4]
+    assert result.records[-1].mean == pytest.approx(np.mean(best))
 
 
 def redrawn(genome: Genome, rng: np.random.Generator) -> Genome:
@@ -240,38 +218,38 @@ def redrawn(genome: Genome, rng: np.random.Generator) -> Genome:
 
 @pytest.mark.slow
 def test_a_mutation_of_ones_own_draws_from_the_searchs_generator_and_resumes(tmp_path: Path):
-    def run(path: Path, generations: int) -> EvolutionResult:
+    def resumed(path: Path, generations: int) -> EvolutionResult:
         rng = np.random.default_rng(3)
 
-        def mine(toolbox: base.Toolbox) -> None:
+        def customise(toolbox: base.Toolbox) -> None:
             toolbox.register("mutate", redrawn, rng=rng)
 
-        return customised(mine, rng=rng, path=path, generations=generations)
+        return customised(customise, rng=rng, path=path, generations=generations)
 
-    whole = run(tmp_path / "whole", 4)
+    whole = resumed(tmp_path / "whole", 4)
     assert whole != customised(rng=np.random.default_rng(3))
-    run(tmp_path / "log", 1)
-    assert run(tmp_path / "log", 4) == whole
+    resumed(tmp_path / "log", 1)
+    assert resumed(tmp_path / "log", 4) == whole
     assert (tmp_path / "log").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_parents_and_crossover_of_ones_own() -> None:
-    asked: list[int] = []
+    counts: list[int] = []
 
     def leaders(population: Sequence[Individual], k: int) -> list[Individual]:
-        asked.append(k)
+        counts.append(k)
         return sorted(population, key=lambda i: i.fitness, reverse=True)[:k]
 
     def swap(a: Genome, b: Genome) -> tuple[Genome, Genome]:
         return b, a
 
-    def mine(toolbox: base.Toolbox) -> None:
+    def customise(toolbox: base.Toolbox) -> None:
         toolbox.register("select_parents", leaders)
         toolbox.register("mate", swap)
 
-    found = customised(mine)
-    assert set(asked) == {2}
-    assert all(SMALL.allows(e.genome) for e in found.history)
+    result = customised(customise)
+    assert set(counts) == {2}
+    assert all(SMALL.allows(e.genome) for e in result.history)
 
 
 @pytest.mark.slow
@@ -279,8 +257,8 @@ def test_an_evaluation_and_a_map_of_ones_own() -> None:
     def exact(generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
         return [Evaluation(g, plain(g), generation, failed=False) for g in genomes]
 
-    found = customised(lambda toolbox: toolbox.register("evaluate", exact))
-    assert [e.fitness for e in found.history] == [plain(e.genome) for e in found.history]
+    result = customised(lambda toolbox: toolbox.register("evaluate", exact))
+    assert [e.fitness for e in result.history] == [plain(e.genome) for e in result.history]
     done: list[Task] = []
 
     def in_turn(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Any:
@@ -311,9 +289,5 @@ def test_a_search_shares_out_what_others_are_at_and_finds_the_same() -> None:
                 return None
             return self.advance(job)
 
-    def found(fitness: Curves) -> list[Evaluation]:
-        problem = SearchProblem(SMALL, fitness)
-        return list(evolve(problem, config=STAGED, rng=np.random.default_rng(0)).history)
-
-    assert found(Shared()) == found(Curves())
+    assert run(Shared(), config=STAGED).history == run(config=STAGED).history
     assert len(busy) == 5

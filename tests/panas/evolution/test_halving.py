@@ -19,9 +19,11 @@ from toy_fitness import one_that_dies, plain
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
 from panas.evolution.fitness import Fitness, Outcome, TrainingJob
-from panas.evolution.halving import Evaluation, Evaluator, HalvingConfig, bounded, shared_out
+from panas.evolution.halving import Evaluator, bounded, shared_out
+from panas.evolution.records import Evaluation, EvolutionConfig
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
+from panas.runtime.seeds import one_thread
 
 RUNGS = (0.25, 0.5)
 
@@ -77,16 +79,16 @@ def oracle(
     for generation in generations:
         alone = bool(rungs) and not any(seen)
         for batch in (generation[:1], generation[1:]) if alone else (generation,):
-            here = list(batch)
+            running = list(batch)
             for rung in range(rungs + 1):
-                for i in here:
+                for i in running:
                     fails = candidates[i].fails == rung
                     fate[i] = (rung + (not fails), False)
-                here = [i for i in here if candidates[i].fails != rung]
+                running = [i for i in running if candidates[i].fails != rung]
                 if rung == rungs:
                     break
-                seen[rung] += here
-                for i in list(here):
+                seen[rung] += running
+                for i in list(running):
                     peers = [
                         candidates[j].scores[rung]
                         for j in seen[rung]
@@ -95,7 +97,7 @@ def oracle(
                     places = math.ceil(keep * len(peers))
                     if candidates[i].scores[rung] < sorted(peers, reverse=True)[places - 1]:
                         fate[i] = (rung + 1, True)
-                        here.remove(i)
+                        running.remove(i)
     return fate
 
 
@@ -135,14 +137,14 @@ def test_who_is_dropped(
 ) -> None:
     candidates, generations, rungs = search
     table = Table(candidates, RUNGS[:rungs])
-    rules = HalvingConfig(rungs=RUNGS[:rungs], keep=float(keep))
+    rules = EvolutionConfig(rungs=RUNGS[:rungs], keep=float(keep))
     sizes = {genome(i): float(c.size) for i, c in enumerate(candidates)}
 
     def fresh() -> Evaluator:
         return Evaluator(in_turn(table), rules, sizes.__getitem__ if sized else None)
 
     fate = oracle(candidates, generations, rungs, keep, sized)
-    stop = data.draw(st.integers(0, len(generations)))  # another process goes on from here
+    stop = data.draw(st.integers(0, len(generations)))  # another process goes on from running
     evaluator, result = fresh(), list[Evaluation]()
     for number, generation in enumerate(generations):
         if number == stop:
@@ -173,8 +175,10 @@ def test_who_is_dropped(
             assert table.done[: rungs + 1] == [(0, stage) for stage in range(rungs + 1)]
 
 
-def evaluate(fitness: Fitness, genomes: list[Genome], **rules: float | bool) -> list[Evaluation]:
-    evaluator = Evaluator(in_turn(fitness), HalvingConfig(**rules))  # type: ignore[arg-type]
+def evaluate(
+    fitness: Fitness, genomes: list[Genome], seconds: float | None = None
+) -> list[Evaluation]:
+    evaluator = Evaluator(in_turn(fitness), EvolutionConfig(rungs=(), seconds=seconds))
     return evaluator.evaluate(3, genomes)
 
 
@@ -231,20 +235,17 @@ def test_what_is_no_failure_of_the_candidate_passes_through(error: BaseException
 
 
 def test_every_job_runs_on_one_thread_and_leaves_the_rest_as_it_was() -> None:
-    before = torch.get_num_threads()
     seen: list[int] = []
 
     def fitness(g: Genome) -> float:
         seen.append(torch.get_num_threads())
         return moody(g)
 
-    torch.set_num_threads(2)
-    try:
+    with one_thread():  # restores the number afterwards
+        torch.set_num_threads(2)
         evaluate(fitness, [genome(0), genome(1)])
         assert seen == [1, 1]
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def endless(g: Genome) -> float:
@@ -276,14 +277,14 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
     dead = Genome((PoolBlock("avg"), ConvBlock(8, 3)))
     genomes = [genome(0), dead, genome(1), genome(2), dead]
     with Pool(2, one_that_dies) as pool:
-        evaluations = Evaluator(partial(pool.survive, bounded), HalvingConfig()).evaluate(
-            0, genomes
-        )
+        evaluator = Evaluator(partial(pool.survive, bounded), EvolutionConfig(rungs=()))
+        evaluations = evaluator.evaluate(0, genomes)
     assert [e.failed for e in evaluations] == [False, True, False, False, True]
     assert [e.fitness for e in evaluations if not e.failed] == [plain(genome(i)) for i in range(3)]
     assert "died" in (evaluations[1].error or "")
     with Pool(2, endless) as pool:
-        evaluator = Evaluator(partial(pool.survive, bounded), HalvingConfig(seconds=0.2))
+        rules = EvolutionConfig(rungs=(), seconds=0.2)
+        evaluator = Evaluator(partial(pool.survive, bounded), rules)
         evaluations = evaluator.evaluate(0, genomes[2:4])
     assert [e.failed for e in evaluations] == [False, True]
 
@@ -292,7 +293,7 @@ def test_results_are_in_the_order_of_the_genomes() -> None:
     numbers = [4, 1, 7, 1, 0]
     evaluations = evaluate(plain, [genome(i) for i in numbers])
     assert [e.genome for e in evaluations] == [genome(i) for i in numbers]
-    assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, []) == []
+    assert evaluate(plain, []) == []
     done: list[str] = []
 
     class Shared:

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +11,24 @@ from deap import tools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from toy_fitness import Curves, plain, unit
+from toy_fitness import Counted, Curves, plain, unit
 from toy_search import CONFIG, SMALL, TINY, by_size, evaluation, populations, prior_score, run
 
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
-from panas.evolution.records import EvolutionConfig, EvolutionResult, ZeroCostScore
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenomeScore
 from panas.evolution.selection import Individual, accuracies, roulette, survivors, tournament, worth
 from panas.evolution.surrogate import Predictor
 from panas.runtime.journal import Journal
 
 
 @pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
-@pytest.mark.parametrize("prior", [None, ZeroCostScore(prior_score, 7)], ids=["no prior", "prior"])
+@pytest.mark.parametrize("prior", [None, prior_score], ids=["no prior", "prior"])
 @pytest.mark.parametrize("screening", [1, 4])
 def test_records_add_up_to_the_history(
-    size: Callable[[Genome], float] | None, prior: ZeroCostScore | None, screening: int
+    size: GenomeScore | None, prior: GenomeScore | None, screening: int
 ) -> None:
     config = replace(CONFIG, screening=screening)
     journal, fitness = Journal(None, {}), Curves()
@@ -42,12 +41,12 @@ def test_records_add_up_to_the_history(
         assert record["failed"] == sum(e.failed for e in new)
         assert record["dropped"] == sum(e.dropped for e in new)
         assert record["cached"] <= config.population
-        passes += sum(e.passes for e in new) + 7 * len(line["priors"])
+        passes += sum(e.passes for e in new)
         assert record["passes"] == passes
         members = [result.history[i] for i in line["population"]]
         values = [e.fitness for e in members]
-        found = [record[key] for key in ("mean", "std", "min")]
-        assert found == pytest.approx([np.mean(values), np.std(values), min(values)])
+        statistics = [record[key] for key in ("mean", "std", "min")]
+        assert statistics == pytest.approx([np.mean(values), np.std(values), min(values)])
     assert passes == result.passes
     assert len(result.history) == result.evaluations
     assert sum(e.failed for e in result.history) > 0
@@ -62,16 +61,11 @@ def test_records_add_up_to_the_history(
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_no_genome_is_trained_twice_with_a_cache(cache: bool) -> None:
-    calls: Counter[Genome] = Counter()
-
-    def fitness(genome: Genome) -> float:
-        calls[genome] += 1
-        return plain(genome)
-
+    fitness = Counted(plain)
     config = EvolutionConfig.paper(population=8, generations=12)
     result = run(fitness, space=SMALL, config=replace(config, cache=cache))
-    assert calls.total() == result.evaluations
-    assert (max(calls.values()) == 1) == cache  # without one, this search trains some again
+    assert fitness.calls.total() == result.evaluations
+    assert (max(fitness.calls.values()) == 1) == cache  # without one, this search trains some again
     met = sum(record["cached"] for record in result.logbook)
     assert met > 0
     if cache:
@@ -84,14 +78,9 @@ def test_no_genome_is_trained_twice_with_a_cache(cache: bool) -> None:
 @pytest.mark.parametrize("survival", ["best", "roulette"])
 @pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
 def test_a_space_that_is_exhausted_ends_the_training_and_not_the_search(
-    screening: int, survival: Any, size: Callable[[Genome], float] | None
+    screening: int, survival: Any, size: GenomeScore | None
 ) -> None:
-    calls: Counter[Genome] = Counter()
-
-    def fitness(genome: Genome) -> float:
-        calls[genome] += 1
-        return plain(genome)
-
+    fitness = Counted(plain)
     everyone = {random_genome(TINY, np.random.default_rng(i)) for i in range(100)}
     config = EvolutionConfig(
         population=12,
@@ -103,8 +92,8 @@ def test_a_space_that_is_exhausted_ends_the_training_and_not_the_search(
     )
     journal = Journal(None, {})
     result = run(fitness, space=TINY, config=config, size=size, journal=journal)
-    assert set(calls) == everyone
-    assert set(calls.values()) == {1}
+    assert set(fitness.calls) == everyone
+    assert set(fitness.calls.values()) == {1}
     assert len(result.logbook) == config.generations + 1
     assert result.best == max(everyone, key=plain)
     assert result.logbook[-1]["evaluations"] == 0
@@ -123,31 +112,25 @@ def drawn_at_first(seed: int, count: int, space: SearchSpace = SMALL) -> list[Ge
 
 @pytest.mark.parametrize("seeding", [1, 2, 5])
 def test_the_first_population_is_the_most_promising(seeding: int) -> None:
-    scored: Counter[Genome] = Counter()
-
-    def score(genome: Genome) -> float:
-        scored[genome] += 1
-        return prior_score(genome)
-
+    score = Counted(prior_score)
     config = replace(CONFIG, seeding=seeding, generations=0)
-    result = run(plain, config=config, prior=ZeroCostScore(score, 7))
+    result = run(plain, config=config, prior=score)
     drawn = drawn_at_first(0, 6 * seeding)
     if seeding > 1:
         best = sorted(drawn, key=prior_score, reverse=True)[:6]
         assert [e.genome for e in result.history] == best
-        assert set(scored) == set(drawn)
+        assert set(score.calls) == set(drawn)
     else:
         assert [e.genome for e in result.history] == drawn
-        assert not scored
-    assert result.passes == 7 * len(scored)
-    assert set(scored.values()) <= {1}
+        assert not score.calls
+    assert set(score.calls.values()) <= {1}
     assert run(plain, config=config).history[0].genome == drawn[0]  # no prior, no seeding
 
 
 @pytest.mark.slow
 def test_between_equals_the_prior_decides() -> None:
     journal = Journal(None, {})
-    flat = run(lambda _: 0.5, journal=journal, prior=ZeroCostScore(prior_score, 7))
+    flat = run(lambda _: 0.5, journal=journal, prior=prior_score)
     everyone = [e.genome for e in flat.history]
     assert flat.best == max(everyone, key=prior_score)
     top = sorted(range(len(everyone)), key=lambda i: prior_score(everyone[i]), reverse=True)[:6]
@@ -155,9 +138,7 @@ def test_between_equals_the_prior_decides() -> None:
     # A better accuracy beats any prior, and who is no equal of anybody is not scored.
     unequal = Journal(None, {})
     config = replace(CONFIG, seeding=1)
-    result = run(
-        lambda g: unit(str(g)), config=config, journal=unequal, prior=ZeroCostScore(prior_score)
-    )
+    result = run(lambda g: unit(str(g)), config=config, journal=unequal, prior=prior_score)
     assert result.fitness == max(e.fitness for e in result.history)
     assert not any(line["priors"] for line in unequal.lines)
 
@@ -167,7 +148,7 @@ def test_a_prior_that_is_no_number_for_some_does_not_stop_the_search(value: floa
     def score(genome: Genome) -> float:
         return value if "c4" in str(genome) else prior_score(genome)
 
-    result = run(lambda _: 0.5, prior=ZeroCostScore(score))
+    result = run(lambda _: 0.5, prior=score)
     chosen = "c4" in str(result.best)
     assert chosen == (value == math.inf)
 
@@ -181,14 +162,14 @@ def rises(genome: Genome) -> float:
 def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EvolutionConfig(population=5, generations=3, screening=10, rungs=())
 
-    def found(screening: int) -> list[float]:
+    def last_means(screening: int) -> list[float]:
         chosen = replace(config, screening=screening)
         return [
             run(rises, seed, SearchSpace(shape=(3, 16, 16)), chosen).logbook[-1]["mean"]
             for seed in range(6)
         ]
 
-    with_it, without = found(10), found(1)
+    with_it, without = last_means(10), last_means(1)
     learn = Predictor.__init__
 
     def shuffled(self: Predictor, X: np.ndarray, y: np.ndarray, like: np.ndarray) -> None:
@@ -196,7 +177,7 @@ def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.Monkey
 
     assert np.mean(with_it) > np.mean(without) + 0.03
     monkeypatch.setattr(Predictor, "__init__", shuffled)  # the planted bug
-    assert np.mean(found(10)) < np.mean(with_it) - 0.03
+    assert np.mean(last_means(10)) < np.mean(with_it) - 0.03
 
 
 @pytest.mark.slow
@@ -355,14 +336,16 @@ def costly(genome: Genome) -> float:
 def test_the_front_is_of_all_that_none_beats(fitness: Any, seed: int) -> None:
     journal = Journal(None, {})
     result = run(fitness, seed, size=by_size, journal=journal)
-    found = {(e.genome, e.fitness, e.size) for e in result.history if e.trained}
-    naive = {(g, a, s) for g, a, s in found if not any(beaten((a, s), (b, t)) for _, b, t in found)}
+    trained = {(e.genome, e.fitness, e.size) for e in result.history if e.trained}
+    naive = {
+        (g, a, s) for g, a, s in trained if not any(beaten((a, s), (b, t)) for _, b, t in trained)
+    }
     assert set(result.front) == naive
     assert len(result.front) == len(naive) >= (2 if fitness is costly else 1)
     sizes = [s for _, _, s in result.front]
     assert sizes == sorted(sizes)
     assert all(s == by_size(g) for g, _, s in result.front)
-    assert result.fitness == max(a for _, a, _ in found)
+    assert result.fitness == max(a for _, a, _ in trained)
     assert (result.best, result.fitness) in {(g, a) for g, a, _ in result.front}
     check_selection(result, journal)
 

@@ -150,22 +150,22 @@ def test_features_by_hand() -> None:
 
 def test_a_batch_is_chosen_as_if_each_choice_had_come_true() -> None:
     X, y = planted(2)
-    told, rest = (X[:12], y[:12]), X[12:]
-    predictor = Predictor(*told)
+    known, rest = (X[:12], y[:12]), X[12:]
+    predictor = Predictor(*known)
     scale, noise, linear = predictor._hyperparameters
-    chosen = predictor.batch(rest, float(told[1].max()), 4)
+    chosen = predictor.batch(rest, float(known[1].max()), 4)
     assert len(set(chosen)) == 4
     # The oracle adds each choice to the data, at its predicted value, with the kernel as it is.
-    kept, values = told[0], told[1]
+    kept, values = known[0], known[1]
     for i in chosen:
         A = (kept - predictor._mean) / predictor._scale
         Z = (rest - predictor._mean) / predictor._scale
         inverse = np.linalg.inv(_kernel(A, A, scale, linear) + noise * np.eye(len(A)))
         cross = _kernel(Z, A, scale, linear)
-        mean = told[1].mean() + cross @ inverse @ (values - told[1].mean())
+        mean = known[1].mean() + cross @ inverse @ (values - known[1].mean())
         variance = np.diag(_kernel(Z, Z, scale, linear) - cross @ inverse @ cross.T)
         deviation = np.sqrt(variance * predictor._variance) * predictor._spread
-        z = (mean - told[1].max()) / deviation
+        z = (mean - known[1].max()) / deviation
         gain = deviation * (z * norm.cdf(z) + norm.pdf(z))
         gain[[j for j in chosen if (rest[j] == kept).all(1).any()]] = -np.inf
         assert gain[i] == pytest.approx(gain.max(), rel=1e-6)
@@ -226,8 +226,8 @@ BLUEPRINT = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)
 
 @pytest.mark.thorough
 def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_threads():
-    here = score(GENOME, BLUEPRINT, stream(0, "test"))
-    assert 0 < here <= 1
+    value = score(GENOME, BLUEPRINT, stream(0, "test"))
+    assert 0 < value <= 1
     code = (
         "import torch; torch.set_num_threads(2)\n"
         "from panas.architecture.genome import Genome\n"
@@ -239,7 +239,7 @@ def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_thr
         "assert torch.get_num_threads() == 2"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) == here
+    assert float(done.stdout) == value
 
 
 @pytest.mark.slow

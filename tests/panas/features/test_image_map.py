@@ -58,9 +58,8 @@ def test_grey_pictures_in_colour_have_no_opponent_answers_and_the_copy_comes_las
     x = pictures(2, (1, 8, 8))
     copy = gabor_features(x, GREY, FILTERS)[:, -49:].reshape(2, 1, 7, 7)
     assert torch.allclose(copy, COPY_WEIGHT * F.adaptive_avg_pool2d(x, 7), atol=PIXEL_STEP)
-    grey = pictures(2, (1, 8, 8))
-    f = gabor_features(grey.expand(-1, 3, -1, -1), bank_of((3, 8, 8)), FILTERS)
-    one = gabor_features(grey * 3**0.5, GREY, FILTERS)
+    f = gabor_features(x.expand(-1, 3, -1, -1), bank_of((3, 8, 8)), FILTERS)
+    one = gabor_features(x * 3**0.5, GREY, FILTERS)
     pooled = f[:, : -3 * 49].reshape(2, 3, -1)
     assert torch.allclose(pooled[:, 0], one[:, :-49], atol=1e-5)
     assert pooled[:, 1:].max() < 1e-2
@@ -82,7 +81,6 @@ def test_a_mirrored_or_turned_image_has_such_orientations_and_places():
     x = pictures(3, (1, 8, 8))
     mirrored = [(ORIENTATIONS - i) % ORIENTATIONS for i in range(ORIENTATIONS)]
     assert torch.allclose(moduli(x.flip(-1)), moduli(x)[:, :, mirrored].flip(-1), atol=1e-5)
-    x = pictures(3, (1, 8, 8))
     turned = moduli(x.rot90(1, (-2, -1)))
     by_a_right_angle = moduli(x).roll(-ORIENTATIONS // 2, dims=2).rot90(1, (-2, -1))
     assert torch.allclose(turned, by_a_right_angle, atol=1e-5)

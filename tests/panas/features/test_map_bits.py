@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from map_facts import NUMBERS, drawn, image_facts, sums, table_facts
+from map_facts import NUMBERS, ROUNDING, drawn, image_facts, sums, table_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
@@ -27,7 +27,6 @@ FACTS = {
     "waves": table_facts(NUMBERS[:5]),
     "columns and leaves": table_facts(NUMBERS[:5]),
 }
-SIZES = (1, 2, 3, 17, 63, 255, 257, 260)
 
 
 def hostile(feature_map: FeatureMap) -> FeatureMap:
@@ -59,14 +58,12 @@ def neighbours(x: Tensor) -> Iterator[Tensor]:
 
 
 @pytest.mark.slow
-def test_a_row_has_its_bits_at_every_size_in_every_order_and_beside_any_row(
+def test_a_row_has_its_bits_in_every_order_and_beside_any_row(
     case: tuple[Facts, FeatureMap],
 ) -> None:
     facts, feature_map = case
-    x = drawn(facts, max(SIZES)).x
+    x = drawn(facts, 260).x
     whole = feature_map(x)
-    for n in SIZES:
-        assert torch.equal(feature_map(x[:n]), whole[:n]), n
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(2))
     assert torch.equal(feature_map(x[order]), whole[order])
     for n in (1, 256):
@@ -81,7 +78,7 @@ def test_a_row_has_its_bits_at_all_sizes_to_600(case: tuple[Facts, FeatureMap], 
     facts, feature_map = case
     x = drawn(facts, 600).x
     whole = feature_map(x)
-    for n in range(1, 601, step):
+    for n in sorted({1, 2, 3, 255, 257, *range(1, 601, step)}):
         assert torch.equal(feature_map(x[:n]), whole[:n]), n
 
 
@@ -90,9 +87,6 @@ def step_of(feature_map: FeatureMap, x: Tensor, y: Tensor) -> float:
 
     both = [sums(Rows(feature_map(x[:n]).double(), y[:n]), 2) for n in (len(x), len(x) - 1)]
     return float((both[0] - both[1]).norm())
-
-
-ROUNDING = 1e-4  # sums leave in 32 bits
 
 
 @pytest.mark.slow

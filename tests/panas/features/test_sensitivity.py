@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from map_facts import image_facts, sums, table_facts
+from map_facts import ROUNDING, image_facts, sums, table_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
@@ -116,9 +116,6 @@ def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
     return facts, feature_map
 
 
-ROUNDING = 1e-4  # sums leave in 32 bits
-
-
 @pytest.mark.slow
 def test_no_sample_moves_the_moments_by_more_than_was_charged(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
@@ -127,6 +124,19 @@ def test_no_sample_moves_the_moments_by_more_than_was_charged(
     monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())  # the map's own norm is enough
     result = largest_step(feature_map, extreme(facts))
     assert 1.4 < result <= moments.SENSITIVITY + ROUNDING
+
+
+@pytest.mark.slow
+def test_no_row_is_longer_than_one(case: tuple[Facts, FeatureMap]):
+    facts, feature_map = case
+    x = extreme(facts).inputs()
+    rows, finite = feature_map(x), x.isfinite().flatten(1).all(1)
+    assert rows.dtype == torch.float32
+    assert rows.isfinite().all()
+    assert rows.double().norm(dim=1).max() <= 1
+    assert not rows[~finite].any()
+    norms = rows[finite].norm(dim=1)
+    assert ((norms == 0) | (norms > 1 - 1e-5)).all()
 
 
 def test_nor_do_copies_or_the_first_sample(case: tuple[Facts, FeatureMap]):
@@ -148,16 +158,3 @@ def test_a_map_without_unit_rows_is_caught_where_nothing_else_clips(
         monkeypatch.setattr(module, "unit_rows", lambda z, usable: 1e3 * z.nan_to_num(0, 1e9, 1e9))
     monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())
     assert largest_step(feature_map, extreme(facts)) > 2
-
-
-def test_the_sample_moves_only_its_own_row(case: tuple[Facts, FeatureMap]):
-    """As if samples were mapped one by one: no sample changes another's part of the sums."""
-    facts, feature_map = case
-    data = extreme(facts)
-    together = feature_map(data.inputs())
-    for i in range(0, len(data), 3):
-        assert torch.equal(feature_map(data.inputs()[i : i + 1])[0], together[i])
-    apart = sum(
-        sums(Rows(together[i : i + 1], data.y[i : i + 1]), CLASSES) for i in range(len(data))
-    )
-    assert torch.allclose(summed(feature_map, data), apart, atol=1e-3)

@@ -3,24 +3,23 @@
 import io
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import matplotlib
 import pytest
+from custom_blocks import Squeeze
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
-from torch import nn
 
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import GenerationRecord
+from panas.evolution.records import Evaluation, GenerationRecord
 from panas.plots.hyperparameters import ChosenSetting, chosen_settings
 from panas.plots.network import drawing, short
 from panas.plots.search import history
@@ -217,8 +216,8 @@ def test_a_search_for_all_sites_says_what_this_one_takes(name: str):
     figure = saved(history, *HISTORIES[name], taken=("c64k5-avg-c16k5", 0.929))
     lines = figure.get_suptitle().splitlines()
     assert lines[0].startswith("best ")
-    told = " ".join(lines)
-    assert "taken: c64k5-avg-c16k5, 0.929 in the site's own class frequencies " in told
+    caption = " ".join(lines)
+    assert "taken: c64k5-avg-c16k5, 0.929 in the site's own class frequencies " in caption
     check_layout(figure)
 
 
@@ -269,23 +268,11 @@ def test_equal_input_gives_equal_bytes_whatever_the_users_settings():
     assert not {"Software", "Creation Time", "date"} & info.keys()
 
 
-@dataclass(frozen=True)
-class SqueezeAndExciteWithGate:
+class SqueezeAndExciteWithGate(Squeeze):
     """A block of a user's own, with a name longer than a box."""
-
-    ratio: int
 
     def __str__(self) -> str:
         return f"squeeze.excite.{self.ratio}"
-
-    def build(self, in_channels: int) -> nn.Module:
-        return nn.Conv2d(in_channels, in_channels, 1)
-
-    def out_channels(self, in_channels: int) -> int:
-        return in_channels
-
-    def out_side(self, side: int) -> int:
-        return side
 
 
 OWN = SqueezeAndExciteWithGate(4)

@@ -286,8 +286,7 @@ def makers(name: str) -> set[str]:
 
 @pytest.mark.slow
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
-    rehearsals = {f"panas/tuning/{name}.py" for name in ("objective", "simulated_sites")}
-    rehearsals.add("dprbft/methods/joined/tuning.py")
+    rehearsals = {"panas/tuning/objective.py", "dprbft/methods/joined/tuning.py"}
     # And where a run has no budget, so that its ledger claims no protection.
     unprotected = {"baselines/_dp_fnas_search.py"}
     assert makers("ReproducibleNoise") == rehearsals | unprotected

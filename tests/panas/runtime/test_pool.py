@@ -109,11 +109,18 @@ class Stuck:
         raise TypeError("cannot pickle\nthis")
 
 
-@pytest.mark.parametrize("context", [lambda x: x, Stuck(abs)], ids=["lambda", "many lines"])
-def test_what_cannot_be_sent_is_refused_in_one_line(context: object) -> None:
-    with pytest.raises(BadInput, match=r"^expected .*, got .*; move it there") as caught:
+@pytest.mark.parametrize(
+    ("context", "named"),
+    [(lambda x: x, "function"), (Stuck(abs), "Stuck"), ((["secret"], lambda: 0), "list, function")],
+    ids=["lambda", "many lines", "several"],
+)
+def test_what_cannot_be_sent_is_named_in_one_line_without_what_it_holds(
+    context: object, named: str
+) -> None:
+    with pytest.raises(BadInput, match=rf"^expected .*, got {named} .*; move it there") as caught:
         Pool(2, context)
     assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.slow
@@ -171,12 +178,3 @@ def test_a_death_ends_a_map_with_a_remedy() -> None:
         with pytest.raises(PanasError, match="use fewer workers, and go on"):
             list(pool.map(choosy, [1, 7, 2]))
         assert sorted(pool.map(scaled, [1, 2])) == [(0, 10), (1, 20)]  # in new processes
-
-
-def test_what_cannot_be_sent_is_named_without_what_it_holds() -> None:
-    with (
-        pytest.raises(BadInput, match="list, function") as refused,
-        Pool(2, (["secret"], lambda: 0)),
-    ):
-        pass
-    assert "secret" not in str(refused.value)

@@ -138,14 +138,6 @@ def test_edited_tensors_are_refused(tmp_path: Path, edit: str) -> None:
         store.read_tensors(path)
 
 
-@pytest.mark.parametrize("line", [b"{", b"3", b"[]", b"", b"\xff"])
-def test_a_damaged_whole_line_is_refused(tmp_path: Path, line: bytes) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(b'{"i": 0}\n' + line + b'\n{"i": 2}\n')
-    with pytest.raises(BadInput, match="line 2"):
-        store.read_lines(path)
-
-
 def _count(path: Path, times: int) -> None:
     for _ in range(times):
         with store.exclusive(path):
@@ -281,7 +273,7 @@ def test_the_log_of_another_search_is_refused_in_one_line(
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("damage", [b"{", b"\0\0\0\0", b"[1]", b"3", b"\xff\xfe"])
+@pytest.mark.parametrize("damage", [b"{", b"", b"\0\0\0\0", b"[1]", b"3", b"\xff\xfe"])
 @pytest.mark.parametrize("line", [0, 1, 2])
 def test_a_damaged_line_is_refused(tmp_path: Path, line: int, damage: bytes) -> None:
     path = tmp_path / "log.jsonl"
@@ -303,35 +295,13 @@ def test_numbers_that_are_none_are_not_written(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
-def try_to_open(path: Path, answers: Any) -> None:
-    try:
-        with open_journal(path, HEADER) as journal:
-            answers.put(len(journal.lines))
-    except BadInput as e:
-        answers.put(str(e))
-
-
 def test_a_log_is_for_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    with (
-        open_journal(path, HEADER) as journal,
-        pytest.raises(BadInput, match="another process"),
-        open_journal(path, HEADER),
-    ):
-        pass
     with open_journal(path, HEADER) as journal:
         journal.append(LINES[0])
-        assert "for this process alone" in ask_another(path)
+        with pytest.raises(BadInput, match=r"process alone, got .* another process") as caught:
+            open_journal(path, HEADER).__enter__()
+        assert "\n" not in str(caught.value)
         journal.append(LINES[1])
-    assert read_journal(path) == LINES
-    assert ask_another(path) == 2  # the block is over
-
-
-def ask_another(path: Path) -> Any:
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    process = context.Process(target=try_to_open, args=(path, answers))
-    process.start()
-    answer = answers.get(timeout=60)
-    process.join()
-    return answer
+    with open_journal(path, HEADER) as journal:  # the block is over
+        assert journal.lines == LINES

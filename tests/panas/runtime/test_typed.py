@@ -13,7 +13,7 @@ import panas
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput
-from panas.runtime.field_comments import field_comments
+from panas.runtime.faces import field_comments
 from panas.runtime.typed import check_fields, checked
 
 
@@ -42,7 +42,7 @@ def use(
     *,
     config: Settings | None = None,
     out: str | Path | None = None,
-    told: Callable[[int], None] | None = None,
+    callback: Callable[[int], None] | None = None,
     settings: Mapping[str, int] | None = None,
     how: Unasked | None = None,
 ) -> Any:
@@ -54,7 +54,7 @@ def use(
     [
         ({"config": {"share": 1}}, r"config as Settings or None, got dict; give Settings\(...\)"),
         ({"out": 3}, "out as a text or Path or None, got 3; change it"),
-        ({"told": 3}, "told as a function or None"),
+        ({"callback": 3}, "callback as a function or None"),
         ({"settings": [1]}, r"settings as a mapping or None, got \[1\]"),
     ],
 )
@@ -64,9 +64,9 @@ def test_a_wrong_argument_is_named(given: dict[str, Any], says: str):
 
 
 def test_what_fits_goes_through_and_numbers_of_other_libraries_are_numbers():
-    assert use({"any": 1}, out="a", told=print, settings={}, config=Settings(), how=object()) == {
-        "any": 1
-    }
+    assert use(
+        {"any": 1}, out="a", callback=print, settings={}, config=Settings(), how=object()
+    ) == {"any": 1}
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'data'"):
         use()  # type: ignore[call-arg]
     settings = Settings(share=np.float32(0.5), times=np.int64(3), pair=(0, 1), menu=(np.int8(1),))
@@ -120,7 +120,7 @@ def test_comments_beside_above_and_below_are_shown_once_by_help():
         "c": "Below, in two lines.",
     }
     for _ in range(2):
-        told = inspect.getdoc(panas.EvolutionConfig) or ""
-        assert told.count("\nFields:\n") == 1
-    assert "    mutation: Probability p_m that a child is mutated, in [0, 1]." in told
+        doc = inspect.getdoc(panas.EvolutionConfig) or ""
+        assert doc.count("\nFields:\n") == 1
+    assert "    mutation: Probability p_m that a child is mutated, in [0, 1]." in doc
     assert "    sensitivity: L2, under" in (inspect.getdoc(panas.Charge) or "")

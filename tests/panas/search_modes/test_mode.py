@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_samples import random_bytes
 
 from panas import search_modes
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.data.samples import Samples
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
@@ -21,12 +21,6 @@ from panas.training.sgd import OptimizerConfig
 SHAPE = (1, 8, 8)
 
 
-def samples(n: int, classes: int = 4) -> Samples:
-    """Images whose brightness tells the class."""
-    y = torch.arange(n) % classes
-    return Samples((60 * y).to(torch.uint8)[:, None, None, None].expand(n, *SHAPE), y, classes)
-
-
 def site(folder: Path, epsilon: float = 8.0, id: int = 0, seed: int = 0) -> SearchSite:
     ledger = Ledger(folder / f"{id}.jsonl")
     budget = Budget(epsilon, 1e-5)
@@ -34,10 +28,10 @@ def site(folder: Path, epsilon: float = 8.0, id: int = 0, seed: int = 0) -> Sear
     return SearchSite(
         id=id,
         seed=seed,
-        train=samples(60),
+        train=random_bytes(60, classes=4),
         units=60,
-        search=samples(40),
-        public=samples(200),
+        search=random_bytes(40, classes=4),
+        public=random_bytes(200, classes=4),
         warm_start=True,
         ledger=ledger,
         histogram_share=0.1,
@@ -71,11 +65,11 @@ def test_what_is_no_mode_is_refused(name: str):
 @pytest.mark.parametrize("epsilon", [8.0, 1e-3, math.inf])
 @pytest.mark.parametrize("name", mode_names())
 def test_the_price_is_what_the_ledger_holds_afterwards(name: str, epsilon: float, tmp_path: Path):
-    mode, here = mode_named(name), site(tmp_path, epsilon)
-    price = mode.price(here, paid=False)
-    histogram = mode.pay(here)
-    assert here.account.spent("search") == pytest.approx(price.epsilon)
-    assert mode.price(here, paid=True).epsilon == pytest.approx(price.epsilon)
+    mode, own = mode_named(name), site(tmp_path, epsilon)
+    price = mode.price(own, paid=False)
+    histogram = mode.pay(own)
+    assert own.account.spent("search") == pytest.approx(price.epsilon)
+    assert mode.price(own, paid=True).epsilon == pytest.approx(price.epsilon)
     assert price.epsilon <= epsilon or not mode.protected
     if histogram is not None:
         assert len(histogram) == 4
@@ -100,10 +94,10 @@ def test_a_search_repeats_and_differs_between_sites(name: str, tmp_path: Path):
 
 @pytest.mark.parametrize("name", mode_names())
 def test_a_mode_says_whether_it_looks_at_samples(name: str, tmp_path: Path):
-    mode, here = mode_named(name), site(tmp_path)
+    mode, own = mode_named(name), site(tmp_path)
     if not mode.reads_samples:
         with pytest.raises(BadInput, match="looks at samples"):
-            mode.data(here, None)
+            mode.data(own, None)
         return
-    data = mode.data(here, [1.0] * 4)
+    data = mode.data(own, [1.0] * 4)
     assert min(len(data.train), len(data.validation)) > 0

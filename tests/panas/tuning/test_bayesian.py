@@ -12,6 +12,7 @@ from toy_accuracy import LEAST, SPACE, search, smooth
 
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import open_journal
+from panas.runtime.seeds import one_thread
 from panas.tuning import surrogate as surrogates
 from panas.tuning.bayesian import design
 from panas.tuning.space import DPSGDSettings, Range, TuningSpace
@@ -184,10 +185,10 @@ def test_passes_are_tuned_where_the_space_has_them() -> None:
         assert setting.epochs is not None
         return math.exp(-(math.log2(setting.epochs / 6) ** 2)) * smooth(setting)
 
-    asked = set[tuple[int, int | None]]()
+    requested = set[tuple[int, int | None]]()
 
     def noise(batch_size: int, epochs: int | None) -> float:
-        asked.add((batch_size, epochs))
+        requested.add((batch_size, epochs))
         return 0.1 * batch_size**0.5 * (epochs or 0) ** 0.5
 
     space = TuningSpace(epochs=range(1, 25), noise_factor=(1.0, 1.0))
@@ -196,7 +197,7 @@ def test_passes_are_tuned_where_the_space_has_them() -> None:
         s = trial.setting
         assert s.epochs in range(1, 25)
         assert s.noise_multiplier == noise(s.batch_size, s.epochs)  # derived from the budget
-    assert asked == {(t.setting.batch_size, t.setting.epochs) for t in result.trials}
+    assert requested == {(t.setting.batch_size, t.setting.epochs) for t in result.trials}
     assert all(t.setting.epochs is None for t in search(trials=4).trials)
 
 
@@ -205,7 +206,7 @@ def test_the_first_trials_cover_every_axis_evenly() -> None:
     assert sorted((8 * u[:, 0]).astype(int)) == list(range(8))
     rates = sorted(t.setting.learning_rate for t in search(trials=8, initial=8).trials)
     for k, rate in enumerate(rates):
-        assert k <= 8 * Range(*SPACE.learning_rate).place(np.array([rate]))[0] <= k + 1
+        assert k <= 8 * Range(*SPACE.learning_rate).coordinates(np.array([rate]))[0] <= k + 1
 
 
 @pytest.mark.parametrize("error", [BudgetExhausted("the ledger is full"), KeyboardInterrupt()])
@@ -274,15 +275,11 @@ def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(t
 
 
 def test_proposals_do_not_depend_on_the_threads_that_torch_has() -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with one_thread():
         first = search(trials=6)
-        assert torch.get_num_threads() == 2
-        torch.set_num_threads(1)
+        torch.set_num_threads(2)
         assert search(trials=6) == first
-    finally:
-        torch.set_num_threads(threads)
+        assert torch.get_num_threads() == 2
 
 
 def picklable(setting: DPSGDSettings) -> float:

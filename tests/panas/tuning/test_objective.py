@@ -18,8 +18,7 @@ from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
-from panas.runtime.execution import Execution
-from panas.runtime.seeds import stream
+from panas.runtime.seeds import one_thread, stream
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart
 from panas.tuning import objective as rehearsal
@@ -66,7 +65,6 @@ def tuned(
     budget: Budget = BUDGET,
     config: TuningConfig = CONFIG,
     site: int = 0,
-    workers: int = 1,
 ) -> TuningResult:
     start = WarmStart(genome=GENOME, spec=BLUEPRINT, optimizer=None, device=torch.device("cpu"))
     return tune(
@@ -74,7 +72,6 @@ def tuned(
         BudgetedSpace(space, ScheduleConstraint(budget, schedule)),
         config,
         rng=stream(0, "client", site, "tune"),
-        execution=Execution(workers=workers),
     )
 
 
@@ -86,13 +83,10 @@ def test_a_rehearsal_repeats_leaves_its_networks_alone_and_travels() -> None:
     assert it(SETTING) == value
     assert all(torch.equal(v, before[k]) for k, v in it.bottom.state_dict().items())
     assert pickle.loads(pickle.dumps(it))(SETTING) == value
-    threads = torch.get_num_threads()
-    try:
+    with one_thread():  # restores the number afterwards
         torch.set_num_threads(2)
         assert it(SETTING) == value
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
@@ -146,9 +140,3 @@ def test_tuning_repeats_although_it_rehearses_with_noise() -> None:
     short = TuningConfig(initial=2, trials=2)
     assert tuned(config=short).trials == tuned(config=short).trials
     assert tuned(config=short).trials != tuned(config=short, site=1).trials
-
-
-@pytest.mark.slow
-def test_workers_change_nothing() -> None:
-    pairs = replace(CONFIG, parallel=2)
-    assert tuned(config=pairs, workers=2) == tuned(config=pairs)

@@ -28,7 +28,7 @@ from panas.tuning.trial import TrialRecord, TuningConfig
 def test_every_integer_of_a_menu_can_be_drawn_and_found_again(menu: Menu) -> None:
     axis = choice(menu)
     values = np.array(sorted(menu), dtype=float)
-    np.testing.assert_array_equal(axis.value(axis.place(values)), values)
+    np.testing.assert_array_equal(axis.value(axis.coordinates(values)), values)
     drawn = axis.value(np.random.default_rng(0).random(20_000))
     assert set(drawn) <= set(values)
     if isinstance(menu, tuple):
@@ -45,7 +45,7 @@ def test_a_range_is_never_left_by_a_rounding_error(u: float, low: float, ratio: 
     value = axis.value(np.array([u, 0.0, 1.0]))
     assert np.all((axis.low <= value) & (value <= axis.high))
     if ratio > 1.01:
-        np.testing.assert_allclose(axis.place(value), [u, 0, 1], atol=1e-9)
+        np.testing.assert_allclose(axis.coordinates(value), [u, 0, 1], atol=1e-9)
 
 
 GOOD = {"learning_rate": 0.1, "noise_multiplier": 1.0, "clip": 1.0, "batch_size": 16}

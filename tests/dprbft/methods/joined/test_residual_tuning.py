@@ -19,7 +19,7 @@ from dprbft.site.joining import join
 from dprbft.site.results.records import TuningRecord
 from dprbft.site.site import Site, open_site
 from panas.training.linear import public_head
-from panas.tuning.simulated_sites import SimulatedSite
+from panas.tuning.objective import SimulatedSite
 from panas.tuning.space import DPSGDSettings
 
 CONFIG = build_config(

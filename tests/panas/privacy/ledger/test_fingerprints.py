@@ -28,7 +28,7 @@ from panas.privacy.ledger.replica import Replica
 from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput
-from panas.runtime.state import check_state, state_folder
+from panas.runtime.state import state_folder, state_key
 
 SHARE = Budget(2.0, 1e-5)
 
@@ -297,9 +297,9 @@ def test_a_user_without_a_home_is_told_where_to_keep_what_is_remembered(
     monkeypatch.setattr(Path, "home", none)
     ledger = opened(tmp_path)
     note_spent(ledger)  # nothing is remembered, so that nothing is noted
-    for refused in (check_state, lambda: remember(pictures(3), ledger)):
+    for refused in (state_key, lambda: remember(pictures(3), ledger)):
         with pytest.raises(BadInput, match="set PANAS_STATE to one"):
             refused()
     monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))
-    check_state()
+    state_key()
     remember(pictures(3), ledger)
