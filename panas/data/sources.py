@@ -8,13 +8,7 @@ from panas.data.facts import Facts
 from panas.data.files.archive_rows import read_npz_rows
 from panas.data.files.archives import read_images_npz, read_npz
 from panas.data.files.declared import Form
-from panas.data.files.pictures import (
-    USUAL,
-    Shape,
-    read_folder,
-    read_folder_rows,
-    read_pictures,
-)
+from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
 from panas.data.files.raw import Raw
 from panas.data.files.table_rows import read_table_rows
 from panas.data.files.tables import TableColumns, read_table
@@ -101,14 +95,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
     that a row is in follows from all rows of its group.
     """
-    form = Form(
-        class_names=facts.class_names,
-        shape=facts.shape,
-        dtype=facts.dtype,
-        unit=facts.unit,
-        bits=facts.bits,
-        columns=facts.columns,
-    )
+    form = Form(**vars(facts))
     kind = path.suffix.lower()
     is_table = kind in TABLES and not path.is_dir()
     if is_table != bool(facts.columns):

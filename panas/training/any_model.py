@@ -16,7 +16,7 @@ from panas.privacy.noise import NoiseSource
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.training.evaluate import EVALUATION_BATCH
-from panas.training.sgd import OptimizerConfig, make_optimizer
+from panas.training.sgd import OptimizerConfig, batches_of, make_optimizer, set_rate, steps_of
 
 
 def train_model(
@@ -38,16 +38,18 @@ def train_model(
     model.train()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer, device = make_optimizer(parameters, config), parameters[0].device
+    step, steps = 0, steps_of(config, len(samples))
     for _ in range(config.epochs):
-        for batch in torch.from_numpy(rng.permutation(len(samples))).split(config.batch_size):
-            if len(batch) == 1 and len(samples) > 1 and config.batch_size > 1:
-                continue
+        order = torch.from_numpy(rng.permutation(len(samples)))
+        for batch in batches_of(order, config.batch_size):
+            set_rate(optimizer, config, step, steps)
             optimizer.zero_grad(set_to_none=True)
             x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
             loss(model(x), y).mean().backward()
             if most is not None:
                 nn.utils.clip_grad_norm_(parameters, most)
             optimizer.step()
+            step += 1
 
 
 def train_model_private(

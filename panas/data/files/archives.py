@@ -98,6 +98,12 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(sorted(arrays))[:200] or "none"
 
 
+def check_lengths(path: Path, key: str, x: np.ndarray, y: np.ndarray) -> None:
+    """Refuse another number of labels than of images."""
+    if len(x) != len(y):
+        raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+
+
 def check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
     """Refuse parts of several shapes or types."""
     if len({(x.shape[1:], x.dtype) for x in images}) > 1:
@@ -111,8 +117,7 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
     labels = [_classes(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
-        if len(x) != len(y):
-            raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+        check_lengths(path, key, x, y)
     check_alike(path, images)
     values = np.unique(np.concatenate(labels))
     check_class_count(path, len(values))

@@ -14,15 +14,14 @@ def remarks(public: Raw) -> tuple[str, ...]:
     if not public.columns or len(public.y) < FEWEST_ROWS:
         return ()
     results = []
-    telling = [n for n, x in zip(public.columns, public.x.T, strict=True) if _tells(x, public.y)]
+    columns = dict(zip(public.columns, public.x.T, strict=True))
+    telling = [name for name, x in columns.items() if _tells(x, public.y)]
     if telling:
         results.append(
             f"{_named(telling)} alone tells the class of every public row; drop it if it is not "
             "known before the class is"
         )
-    constant = [
-        n for n, x in zip(public.columns, public.x.T, strict=True) if len(np.unique(x)) == 1
-    ]
+    constant = [name for name, x in columns.items() if len(np.unique(x)) == 1]
     if constant:
         results.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
     return tuple(results)

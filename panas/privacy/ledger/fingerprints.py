@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, UInt64
 
-from panas.data.files.raw import Raw, row_hashes
-from panas.data.samples import Samples
+from panas.data.files.raw import Raw
+from panas.data.samples import Samples, value_hashes
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
@@ -52,10 +52,7 @@ def tags_of(data: Samples | Raw | Tags) -> Tags:
     if isinstance(data, np.ndarray):
         return data
     key = state_key()
-    if isinstance(data, Raw):
-        return data.hashes(key)
-    x = data.x.contiguous().numpy()
-    return row_hashes((x[i].tobytes() for i in range(len(x))), key)
+    return data.hashes(key) if isinstance(data, Raw) else value_hashes(data, key)
 
 
 def remember(data: Samples | Raw | Tags, ledger: Ledger) -> None:
