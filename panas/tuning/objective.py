@@ -14,7 +14,7 @@ from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import one_thread, stream, torch_generator
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart

@@ -29,11 +29,8 @@ from panas.data.files.raw import TRAIN, Raw, row_hashes
 def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
     """Read an owner's archive as `read_npz` does, but image by image, by what is declared.
 
-    What becomes of an image follows from it, its label and group, and what is declared (`form`).
-    One without a declared class, or without the group that is asked for, is left out. Floats out of
-    their range are clipped, NaN is 0, and deep pictures are clipped to the declared bits. `notes`
-    count all that, for the owner alone. No image may be left. Classes (n,) are as declared.
-
+    An image without a declared class, or without the group that is asked for, is left out. Floats
+    out of their range are clipped, NaN is 0, and deep pictures are clipped to the declared bits.
     Of an archive with official splits, the arrays that are there say that it has some. A group in
     several of them trains. BadInput is for what no image can change: no readable archive with
     these arrays, or arrays of another type, shape or length.

@@ -45,12 +45,10 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
 
 
 def read_folder_rows(path: Path, form: Form) -> Raw:
-    """Read an owner's folder as `read_folder` does, but file by file, by what is declared; y is as
-    declared.
+    """Read an owner's folder as `read_folder` does, but file by file, by what is declared.
 
-    What becomes of a file follows from it, its folder, and what is declared (`form`). One that does
-    not decode, is in colour or deeper than declared, or lies in the folder of no declared class is
-    left out. `notes` count them, for the owner alone. No file may be left.
+    A file that does not decode, is in colour or deeper than declared, or lies in the folder of no
+    declared class is left out, and counted in `notes`.
 
     Folders `train/`, `test/` and `val/` are official splits where no folder beside them has the
     name of a declared class. BadInput if there is no folder at all.
@@ -58,7 +56,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
     below = _folders(path)
     if not below:
         raise BadInput(f"expected a subfolder of pictures for each class in {path}, got none")
-    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    parts = _named_parts(below)
     official = bool(parts) and all(form.class_of(p.name) < 0 for p in below)
     if official:
         folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
@@ -171,9 +169,13 @@ def _listed(path: Path) -> list[tuple[int, str, Path]]:
 def _parts(path: Path) -> dict[Path, int]:
     """The folders of official parts; none where their names are those of classes."""
     below = _folders(path)
-    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    parts = _named_parts(below)
     classes = len(parts) < len(below) and not any(_folders(p) for p in parts)
     return {} if classes else parts
+
+
+def _named_parts(folders: Sequence[Path]) -> dict[Path, int]:
+    return {p: PARTS[p.name.lower()] for p in folders if p.name.lower() in PARTS}
 
 
 def _folders(path: Path) -> list[Path]:

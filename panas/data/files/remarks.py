@@ -39,10 +39,10 @@ def _tells(x: np.ndarray, y: np.ndarray) -> bool:
     counts = np.unique(y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < FEWEST_OF_A_CLASS:
         return False
-    values, place = np.unique(x, return_inverse=True)  # NaN is one value, the last
+    values, index = np.unique(x, return_inverse=True)  # NaN is one value, the last
     first = np.zeros(len(values), np.int64)
-    first[place] = y
-    if not np.array_equal(first[place], y):
+    first[index] = y
+    if not np.array_equal(first[index], y):
         return False  # a value that two classes share
     changes = np.count_nonzero(np.diff(first))
     return bool(changes < len(counts) or len(values) * FEWEST_OF_A_CLASS <= len(y))

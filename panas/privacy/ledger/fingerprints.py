@@ -17,6 +17,7 @@ from jaxtyping import Bool, UInt64
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples, value_hashes
 from panas.privacy.ledger.account import Account, number
+from panas.privacy.ledger.chain import stamp_of
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
 from panas.runtime.state import state_folder, state_key
@@ -136,9 +137,3 @@ def among(tags: UInt64[np.ndarray, "n"], known: UInt64[np.ndarray, "k"]) -> Bool
     """Which of the tags are among those that are known, in order."""
     at = np.searchsorted(known, tags)
     return (at < len(known)) & (np.append(known, np.uint64(0))[at] == tags)
-
-
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from itself as it was before."""
-    stat = path.stat()
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

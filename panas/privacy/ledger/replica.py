@@ -41,7 +41,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from panas.privacy.ledger.chain import FIRST, Chain, Head
+from panas.privacy.ledger.chain import FIRST, Chain, Head, stamp_of
 from panas.runtime.errors import BadInput
 from panas.runtime.state import hold_state, state_folder
 from panas.runtime.store import append_bytes, write_bytes
@@ -84,12 +84,10 @@ class Replica:
         return self._known
 
     def _stamp(self) -> tuple[object, ...]:
-        """What tells the file from itself as it was before."""
         try:
-            stat = self.path.stat()
+            return self.path, *stamp_of(self.path)
         except OSError:
             return (self.path,)
-        return self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     @property
     def begun(self) -> bool:

@@ -108,16 +108,16 @@ def average(
     `with_prior` names candidates whose logits hold the prior already. A candidate `FOREST`, if
     there is one, is mixed with all others; one `RESIDUAL` is favoured.
     """
-    variants, said = [], []
+    variants, likelihoods = [], []
     for name in logits:
         votes = VOTES if FOREST in logits and name != FOREST else (0.0,)
         group = list(_variants(name, votes, fixed=name in with_prior))
         each = torch.stack([_of_labels(v.probabilities(logits, log_prior), y) for v in group])
         inner = (POWER * each.log().sum(1)).softmax(0)
         variants.append(list(zip(group, inner.tolist(), strict=True)))
-        said.append(inner @ each)
+        likelihoods.append(inner @ each)
     samples = BESIDE_FOREST if FOREST in logits else PRIOR
-    weights = _stacked(torch.stack(said), samples * _beforehand(tuple(logits)))
+    weights = _stacked(torch.stack(likelihoods), samples * _beforehand(tuple(logits)))
     return Average(
         tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group)
     )

@@ -1,7 +1,7 @@
 """How much of a site's budget its one release gets: by rule, before anything private is read.
 
 What joining brings is more samples for the shared head: moments of N pooled samples under noise
-are worth w N public ones (w is `trust_at` of `panas.training.linear.ridge`). What more samples
+are worth w N public ones (w is `trust` of `panas.training.linear.ridge`). What more samples
 would bring, public labels tell: cross-validated, a head that learns from four times as many gains
 twice as much as one doubling is worth. The gain of each further doubling is smaller by 2^-gamma;
 a site starts from P public samples and its own n.
@@ -39,7 +39,7 @@ from panas.privacy.calibration import release_multiplier
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds.moments import SENSITIVITY
 from panas.runtime.seeds import one_thread, stream
-from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge, trust_at
+from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge, trust
 
 RELEASE_SHARE = 0.85  # of epsilon, where sites join
 LARGE_SHARE, SURE = 0.7, 0.73
@@ -93,7 +93,7 @@ def _signal(pooling: Pooling, width: int) -> float:
     """w: the share of signal in the pooled moments of so many coordinates."""
     s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
     variance = s**2 * (1 if pooling.secure_sum else pooling.sites)
-    return trust_at(variance, width, float(pooling.sites * pooling.samples))
+    return trust(variance, width, float(pooling.sites * pooling.samples))
 
 
 def doubling(public: Rows, classes: int) -> float:

@@ -20,7 +20,7 @@ from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, Trainer, fit
 
