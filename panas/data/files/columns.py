@@ -107,10 +107,8 @@ class Column:
             return self
         column = replace(self, missing=len(present) < len(cells))
         if self.kind == "text":
-            results = sorted({texts[int(i)] for i in np.unique(present)})
-            return replace(
-                column, categories=tuple(results if len(results) <= MOST_CATEGORIES else ())
-            )
+            known = sorted({texts[int(i)] for i in np.unique(present)})
+            return replace(column, categories=tuple(known if len(known) <= MOST_CATEGORIES else ()))
         mean, deviation = float(present.mean()), float(present.std())
         if not math.isfinite(mean) or not math.isfinite(DEVIATIONS * deviation):
             return column  # too large to have a scale

@@ -34,11 +34,10 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     Without it: with one channel if all are grey, else three; as squares of side `size`; without it,
     too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
     """
-    result = _listed(path)
-    x, notes = _read(path, [file for _, _, file in result], size, shape)
-    names = sorted({name for _, name, _ in result})
-    y = np.array([names.index(name) for _, name, _ in result], np.int64)
-    parts = np.array([part for part, _, _ in result], np.int64)
+    part, classes, files = zip(*_listed(path), strict=True)
+    x, notes = _read(path, files, size, shape)
+    names = sorted(set(classes))
+    y, parts = np.array([names.index(name) for name in classes], np.int64), np.array(part, np.int64)
     official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
     apart = parts if official else None
     return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)

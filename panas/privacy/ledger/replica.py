@@ -106,7 +106,7 @@ class Replica:
         common = next((i for i, x in enumerate(lines) if not chain.holds(i + 1, _hash(x))), None)
         if common is None:
             return []
-        before, result = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
+        before, records = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
         for number, line in enumerate(lines[common:], start=common + 1):
             try:
                 record = json.loads(line)
@@ -118,9 +118,9 @@ class Replica:
                     f"expected {self.path} as it was written, got one whose line {number} was "
                     "changed; remove it to go on without it"
                 )
-            result.append(record)
+            records.append(record)
             before = _hash(line)
-        return result
+        return records
 
     def follow(self, chain: Chain) -> None:
         """Append what it lacks of a ledger that holds its last line; the caller holds both locks.

@@ -79,24 +79,24 @@ def seen_before(data: Samples | Raw | Tags, own: Ledger, share: Budget) -> SeenB
         share: what the run asks for; all is added up at its delta.
     """
     tags, own_id = tags_of(data), own.id if own.is_open else None
-    results = []
+    matches = []
     for path in sorted(tags_folder().glob("*.tags")):
         if path.stem == own_id:
             continue
         same = among(tags, known_tags(path))
         if same.any() and (spender := _spender(path, int(same.sum()))):
-            results.append((spender, same))
-    if not results:
+            matches.append((spender, same))
+    if not matches:
         return None
     relation = own.account().relation if own.is_open else ADD_OR_REMOVE
-    before = [e for spender in _worst_off(results) for e in spender.events(relation)]
+    before = [e for spender in _worst_off(matches) for e in spender.events(relation)]
     # What this run has charged is part of its share.
     own_events = own.account().of_others(own.run).events() if own.is_open else []
     added = [*own_events, *_as_events(share)]
     return SeenBefore(
         samples=len(tags),
-        overlap=int(np.any([same for _, same in results], axis=0).sum()),
-        earlier=tuple(spender.earlier for spender, _ in results),
+        overlap=int(np.any([same for _, same in matches], axis=0).sum()),
+        earlier=tuple(spender.earlier for spender, _ in matches),
         epsilon=epsilon(before, share.delta, relation=relation),
         together=epsilon([*before, *added], share.delta, relation=relation),
     )

@@ -20,10 +20,8 @@ all: it is what the others need, and what makes a site's own head best, too. Whe
 site that released would have less for itself and nothing in return: then nobody releases, and all
 train on their own. A middle way costs points at both ends, but where noise hardly hides the pooled
 moments, as of large sites and of large secure sums: there the residual makes more of a share than
-the head does. On seeds 100 to 102 of `benchmarks.joining` and `joining_large`, `LARGE_SHARE` brings
-.3 to .5 points on Fashion-MNIST where w is .75 (6,000 samples) and .2 to .3 where it is .85 to .9
-(secure sums of 1,500 and 6,000), on CIFAR-10 .2 and -.05 there (1,500 and 4,500), and -.3 at .71
-(500).
+the head does. `LARGE_SHARE` then gains .2 to .5 points on Fashion-MNIST, w from .75 to .9, and on
+CIFAR-10 -.05 to .2; it loses .3 at .71 (`benchmarks.joining` and `joining_large`).
 
 Privacy: budgets, sizes and public samples decide, and no private sample does.
 """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from ledgers import charge, opened
+from made_samples import random_bytes as pictures
 
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples, concat
@@ -31,12 +32,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.state import check_state, state_folder
 
 SHARE = Budget(2.0, 1e-5)
-
-
-def pictures(n: int, seed: int = 0) -> Samples:
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randint(256, (n, 1, 8, 8), generator=g, dtype=torch.uint8)
-    return Samples(x, torch.arange(n) % 3, 3)
 
 
 def spender(path: Path, data: Samples | Raw, noise: float = 3.0, runs: int = 1) -> Ledger:
