@@ -270,11 +270,11 @@ def _opened(ledger: Ledger | str | Path | None) -> Ledger | None:
     return ledger
 
 
-def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
-    result, front = found.result, found.result.front if size else None
+def _draw(folder: Path, winner: SearchResult, size: Size | None) -> None:
+    result, front = winner.result, winner.result.front if size else None
     picture = history(result.records, result.history, front, size=size or "parameters")
     write_bytes(folder / "history.png", picture)
-    write_bytes(folder / "network.png", drawing(found.genome, found.spec, found.fitness))
+    write_bytes(folder / "network.png", drawing(winner.genome, winner.spec, winner.fitness))
 
 
 def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples, Facts]:

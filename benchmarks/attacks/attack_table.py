@@ -50,7 +50,7 @@ from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.kind import ReleaseEvent, event_of, is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.sgd import OptimizerConfig, fit
 
 PRIVATE, PUBLIC = 800, 800

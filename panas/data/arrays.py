@@ -19,15 +19,18 @@ LARGE = 10.0  # above it floats are no scaled images
 def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = None) -> Samples:
     """Labelled images of one shape, in memory.
 
-    `data` is `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
-    set (anything with a length and `[i]`) of pairs image and label, where an image is a tensor (c,
-    h, w) or (h, w), a numpy array or a PIL image, channels last. In a pair a numpy array is read as
-    (n, h, w, c) where its last axis is 1, 3 or 4 long and its second is not. Bytes stay bytes;
-    floats from 0 to
-    1 are scaled to [-1, 1], which networks take; other floats stay as they are. `classes` of None:
-    the largest label plus one. `unit` says whether floats go from 0 to 1; None: as all of them
-    together look. Private samples must be told, since one sample may decide how the others look.
-    Other data: `BadInput`.
+    Bytes stay bytes; floats from 0 to 1 are scaled to [-1, 1], which networks take; other floats
+    stay as they are. BadInput for other data.
+
+    Args:
+        data: `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
+            set (anything with a length and `[i]`) of pairs image and label, where an image is a
+            tensor (c, h, w) or (h, w), a numpy array or a PIL image, channels last. In a pair a
+            numpy array is read as (n, h, w, c) where its last axis is 1, 3 or 4 long and its second
+            is not.
+        classes: number of classes; None: the largest label plus one.
+        unit: whether floats go from 0 to 1; None: as all of them together look. State it for
+            private samples, since one sample may decide how the others look.
     """
     if isinstance(data, Samples):
         return data

@@ -54,10 +54,8 @@ class Facts:
             raise BadInput(f"expected values of type {' or '.join(DTYPES)}, got others")
         if type(self.bits) is not int or not BYTE <= self.bits <= DEEPEST:
             raise BadInput(f"expected pictures of {BYTE} to {DEEPEST} bits, got others")
-        if self.columns:
-            self._check_columns()
-
-    def _check_columns(self) -> None:
+        if not self.columns:
+            return
         side = side_of(sum(column.width for column in self.columns))
         if len({c.name for c in self.columns}) < len(self.columns):
             raise BadInput("expected columns of different names, got one twice; rename one")
@@ -77,17 +75,17 @@ class Facts:
 
         Class names are left out, and the order of columns.
         """
-        own, theirs = ({c.name: c for c in f.columns} for f in (self, other))
-        if bool(own) != bool(theirs):
+        own, others = ({c.name: c for c in f.columns} for f in (self, other))
+        if bool(own) != bool(others):
             return "images instead of a table" if own else "a table instead of images"
-        if missing := next((name for name in own if name not in theirs), None):
+        if missing := next((name for name in own if name not in others), None):
             return f"none {missing!r:.80} among the columns"
-        if extra := next((name for name in theirs if name not in own), None):
+        if extra := next((name for name in others if name not in own), None):
             return f"another column, {extra!r:.80}"
         for name, column in own.items():
-            if column.kind != theirs[name].kind:
-                return f"column {name!r:.80} as {theirs[name].kind} instead of {column.kind}"
-            if column != theirs[name]:
+            if column.kind != others[name].kind:
+                return f"column {name!r:.80} as {others[name].kind} instead of {column.kind}"
+            if column != others[name]:
                 return f"column {name!r:.80} of another scale or other categories"
         for what in ("shape", "dtype", "unit", "bits"):
             if getattr(self, what) != getattr(other, what):
@@ -232,9 +230,9 @@ def _images(raw: Raw, facts: Facts, called: str) -> np.ndarray:
 
 
 def _rows(raw: Raw, facts: Facts, called: str) -> np.ndarray:
-    wanted = [column.name for column in facts.columns]
-    missing = [name for name in wanted if name not in raw.columns]
-    extra = [name for name in raw.columns if name not in wanted]
+    names = [column.name for column in facts.columns]
+    missing = [name for name in names if name not in raw.columns]
+    extra = [name for name in raw.columns if name not in names]
     if missing or extra:
         got = "a set of images" if not raw.columns else f"none {missing[0]!r}" if missing else ""
         raise BadInput(

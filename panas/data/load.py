@@ -6,6 +6,7 @@ can download, a quarter is public by default; of a user's own file nothing is, u
 asked for. No sample is both public and private.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -71,28 +72,16 @@ class DataSettings:
     """Depth of pictures of more than 8 bits, 8 to 16; None: what public ones need."""
 
     def __post_init__(self) -> None:
-        for wanted, got, fits in (
-            ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.fraction < 1),
-            ("a public limit from 0 up", self.public_limit, self.public_limit >= 0),
-            (
-                "a limit of unlabelled samples from 0 up",
-                self.unlabelled_limit,
-                self.unlabelled_limit >= 0,
-            ),
-            ("a limit of at least 1 sample", self.limit, self.limit is None or self.limit >= 1),
-            (
-                "an image size of 1 pixel or more",
-                self.image_size,
-                self.image_size is None or self.image_size >= 1,
-            ),
-            (
-                "a depth of 8 to 16 bits",
-                self.bits,
-                self.bits is None or 8 <= self.bits <= MOST_BITS,
-            ),
+        for expected, value, least, most in (
+            ("a public fraction in [0, 1)", self.public_fraction, 0, math.nextafter(1, 0)),
+            ("a public limit from 0 up", self.public_limit, 0, math.inf),
+            ("a limit of unlabelled samples from 0 up", self.unlabelled_limit, 0, math.inf),
+            ("a limit of at least 1 sample", self.limit, 1, math.inf),
+            ("an image size of 1 pixel or more", self.image_size, 1, math.inf),
+            ("a depth of 8 to 16 bits", self.bits, 8, MOST_BITS),
         ):
-            if not fits:
-                raise BadInput(f"expected {wanted}, got {got}; change it")
+            if value is not None and not least <= value <= most:
+                raise BadInput(f"expected {expected}, got {value}; change it")
 
     @property
     def has_public(self) -> bool:
@@ -115,8 +104,7 @@ class DataSettings:
     @property
     def public_reading(self) -> Reading:
         """How public data are read: their rows need neither group nor client."""
-        own = self.reading
-        return replace(own, table=replace(own.table, units_needed=False))
+        return replace(self.reading, table=replace(self.reading.table, units_needed=False))
 
     @property
     def built_in(self) -> bool:

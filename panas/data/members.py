@@ -43,14 +43,14 @@ def load_members(
     table = TableColumns(label=label)
     names: tuple[str, ...] = ()
     if facts is not None:
-        mine, rest = _read_both(data, others, reading_of(facts, table))
+        trained, rest = _read_both(data, others, reading_of(facts, table))
     else:
-        mine, rest = _read_both(data, others, Reading(table=table, image_size=image_size))
-        names, (y, z) = _labels([(mine, data), (rest, others or data)])
+        trained, rest = _read_both(data, others, Reading(table=table, image_size=image_size))
+        names, (y, z) = _labels([(trained, data), (rest, others or data)])
         classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
-        mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))
+        trained, rest = (replace(r, y=v, class_names=classes) for r, v in ((trained, y), (rest, z)))
         facts = infer(rest, public=rest)
-    members, like = fit(mine, facts, data), fit(rest, facts, others or data)
+    members, like = fit(trained, facts, data), fit(rest, facts, others or data)
     known = {image.numpy().tobytes() for image in members.x}
     fresh = [i for i, image in enumerate(like.x) if image.numpy().tobytes() not in known]
     return Membership(members, like.take(fresh), names, len(like) - len(fresh))
@@ -66,20 +66,20 @@ def _read_both(data: str, others: str | None, how: Reading) -> tuple[Raw, Raw]:
                 "file or none; check the path, or give the samples not trained on with --others"
             )
         return read_split_npz(path)
-    mine = read_one_part_npz(path) if archive else read(data, how)
-    shape = mine.x.shape[1:] if mine.x.ndim == 4 and how.image_size is None else None
+    trained = read_one_part_npz(path) if archive else read(data, how)
+    shape = trained.x.shape[1:] if trained.x.ndim == 4 and how.image_size is None else None
     rest = read(others, replace(how, shape=shape))
-    check_alike(mine, rest, "others", "what was trained on")
-    return mine, rest
+    check_alike(trained, rest, "others", "what was trained on")
+    return trained, rest
 
 
 def _labels(sets: list[tuple[Raw, str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
     """Names of classes (none where labels are numbers), and the labels of each set by them."""
     numbers = [_numbers(raw, path_of(name).is_dir()) for raw, name in sets]
-    given = [own for own in numbers if own is not None]
-    if len(given) == len(sets):
-        return (), given
-    if given:
+    numbered = [own for own in numbers if own is not None]
+    if len(numbered) == len(sets):
+        return (), numbered
+    if numbered:
         raise BadInput(
             "expected labels of one kind, got numbers and texts in "
             f"{' and '.join(name for _, name in sets)}; label them alike"

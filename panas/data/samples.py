@@ -95,9 +95,9 @@ def content_hashes(samples: Samples, key: bytes = b"") -> UInt64[np.ndarray, "n"
     return row_hashes((x[i].tobytes() + y[i].tobytes() for i in range(len(y))), key)
 
 
-def value_hashes(samples: Samples) -> UInt64[np.ndarray, "n"]:
-    """A number for each sample as of `content_hashes`, by its values alone, without a key."""
-    return row_hashes(x.tobytes() for x in samples.x.contiguous().numpy())
+def value_hashes(samples: Samples, key: bytes = b"") -> UInt64[np.ndarray, "n"]:
+    """A number for each sample as of `content_hashes`, by its values alone."""
+    return row_hashes((x.tobytes() for x in samples.x.contiguous().numpy()), key)
 
 
 def digest(samples: Samples) -> str:

@@ -8,13 +8,7 @@ from panas.data.facts import Facts
 from panas.data.files.archive_rows import read_npz_rows
 from panas.data.files.archives import read_images_npz, read_npz
 from panas.data.files.declared import Form
-from panas.data.files.pictures import (
-    USUAL,
-    Shape,
-    read_folder,
-    read_folder_rows,
-    read_pictures,
-)
+from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
 from panas.data.files.raw import Raw
 from panas.data.files.table_rows import read_table_rows
 from panas.data.files.tables import TableColumns, read_table
@@ -91,29 +85,20 @@ def read(dataset: str, how: Reading) -> Raw:
 def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     """Read an owner's data row by row, by declared facts; classes and columns are as declared.
 
-    What does not fit is left out or changed, and counted in `notes`, which are private. The result
-    fits the facts (`panas.data.facts.fit`), except for what no row can change. That is refused
-    with BadInput, whatever the rows hold: no readable table, archive or folder at `path`; a header
-    without the declared columns, the label or the group that is asked for, or with a name twice; an
-    archive without its arrays, or with arrays of another type, shape or length; images where a
-    table is declared, or the other way round; columns that are named for images.
+    What does not fit is left out or changed, and counted in `notes`, which are private; the result
+    fits the facts (`panas.data.facts.fit`). BadInput is for what no row can change: no readable
+    data at `path`, a header or arrays of another form, images where a table is declared or the
+    other way round, columns that are named for images.
 
     Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
     that a row is in follows from all rows of its group.
     """
-    form = Form(
-        class_names=facts.class_names,
-        shape=facts.shape,
-        dtype=facts.dtype,
-        unit=facts.unit,
-        bits=facts.bits,
-        columns=facts.columns,
-    )
+    form = Form(**vars(facts))
     kind = path.suffix.lower()
     is_table = kind in TABLES and not path.is_dir()
     if is_table != bool(facts.columns):
-        wanted, got = ("a table", "images") if facts.columns else ("images", "a table")
-        raise BadInput(f"expected {wanted} at {path}, as declared, got {got}, or no file")
+        expected, got = ("a table", "images") if facts.columns else ("images", "a table")
+        raise BadInput(f"expected {expected} at {path}, as declared, got {got}, or no file")
     if path.is_dir():
         raw = read_folder_rows(path, form)
     elif kind not in (".npz", *TABLES) or not path.is_file():
@@ -129,30 +114,30 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     return raw
 
 
-def _check_not_asked(dataset: str, asked: TableColumns, raw: Raw) -> None:
+def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
     """Refuse columns of data that are no table; an archive may have its groups as an array."""
-    if replace(asked, units_needed=True, group=None) != ALONE:
+    if replace(columns, units_needed=True, group=None) != ALONE:
         raise BadInput(
             f"expected a table for a column of labels, sites or texts, got {dataset}, which has "
             "no columns; leave the option out"
         )
-    if asked.group is not None and asked.units_needed and raw.groups is None:
+    if columns.group is not None and columns.units_needed and raw.groups is None:
         raise BadInput(
             f"expected a table or an .npz for groups, got {dataset}, which cannot say whose a "
-            f"picture is; save it as an .npz with images, labels and {asked.group!r}"
+            f"picture is; save it as an .npz with images, labels and {columns.group!r}"
         )
 
 
 def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:
     """Refuse a second set, `called` so, of another type, shape or columns than the first."""
-    for what, mine, other in (
+    for what, first, other in (
         ("samples of type", str(raw.x.dtype), str(second.x.dtype)),
         ("samples of shape", raw.x.shape[1:], second.x.shape[1:]),
         ("columns", raw.columns, second.columns),
     ):
-        if mine != other:
+        if first != other:
             raise BadInput(
-                f"expected {called} with {what} {shown(mine)} as in {like}, got {shown(other)}"
+                f"expected {called} with {what} {shown(first)} as in {like}, got {shown(other)}"
             )
 
 

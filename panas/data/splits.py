@@ -79,22 +79,22 @@ def hashed_split(
     """
     shares = _fractions(search, validation, test)
     unit = content_hashes(samples, key) if samples.groups is None else _group_hashes(samples, key)
-    place = unit / 2.0**64
+    rank = unit / 2.0**64
     official = np.full(len(samples), TRAIN) if samples.part is None else samples.part.numpy()
-    given = samples.official
-    if not np.isin(official, (TRAIN, *given)).all():
+    named = samples.official
+    if not np.isin(official, (TRAIN, *named)).all():
         raise BadInput("expected samples of official parts that are named, got others; name them")
-    cuts = np.cumsum([0.0 if i in given else share for i, share in enumerate(shares)])
-    part = np.searchsorted(cuts, place, side="right")  # 0 search, 1 validation, 2 test, 3 train
+    cuts = np.cumsum([0.0 if i in named else share for i, share in enumerate(shares)])
+    part = np.searchsorted(cuts, rank, side="right")  # 0 search, 1 validation, 2 test, 3 train
     part = np.where(official == TRAIN, part, official)
-    if given and samples.groups is not None:
+    if named and samples.groups is not None:
         check_whole(samples.groups.numpy(), official, "the data")
-    for wanted in (VALIDATION, TEST):
+    for target in (VALIDATION, TEST):
         left = np.flatnonzero(part == 3)
-        if shares[wanted] and not np.any(part == wanted) and len(left):
-            first = left[place[left].argmin() if wanted == VALIDATION else place[left].argmax()]
+        if shares[target] and not np.any(part == target) and len(left):
+            first = left[rank[left].argmin() if target == VALIDATION else rank[left].argmax()]
             # One sample alone, also of several equal ones: a unit that moves must be one unit.
-            part[first if samples.groups is None else unit == unit[first]] = wanted
+            part[first if samples.groups is None else unit == unit[first]] = target
     at = [np.flatnonzero(part == p) for p in range(4)]
     return Splits(search=at[0], train=at[3], validation=at[1], test=at[2])
 

@@ -126,20 +126,20 @@ def read_named(name: str, data_root: str | Path | None, image_size: int) -> Raw:
         raise BadInput(
             f"expected data.data_root for {name}, got none; only digits comes with the library"
         )
-    place = Path(data_root, entry.folder if isinstance(entry, Idx) else entry.place)
-    if not place.exists():
-        reader = entry.reader if isinstance(entry, Vision) else place.name
+    folder = Path(data_root, entry.folder if isinstance(entry, Idx) else entry.place)
+    if not folder.exists():
+        reader = entry.reader if isinstance(entry, Vision) else folder.name
         raise BadInput(
-            f"expected {name} at {place} as torchvision.datasets.{reader} keeps it, got nothing "
+            f"expected {name} at {folder} as torchvision.datasets.{reader} keeps it, got nothing "
             "there; download it first or name another data.data_root"
         )
     try:
         if isinstance(entry, Idx):
-            return _read_idx_set(entry, place / "raw")
+            return _read_idx_set(entry, folder / "raw")
         return _read_vision(entry, data_root, image_size)
     except Exception as error:  # foreign readers of damaged files raise errors of any type
         raise BadInput(
-            f"expected {name} complete at {place}, got: "
+            f"expected {name} complete at {folder}, got: "
             f"{one_line(error).split(' You can use download')[0]}; download it again"
         ) from error
 

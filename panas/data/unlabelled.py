@@ -111,7 +111,9 @@ def _images(one: Any, facts: Facts) -> np.ndarray:
         x = x[None] if x.ndim == 3 else x
     else:
         x = _channels_last(np.asarray(one), facts)
-        x = x[None] if x.ndim == 2 or _is_one(x, facts) else x
+        c, h, w = facts.shape
+        is_one = x.ndim == 2 or x.shape == (h, w, c)  # and not many grey ones
+        x = x[None] if is_one else x
         x = x[..., None] if x.ndim == 3 else x
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
     if x.ndim != 4 or x.dtype.kind not in "uf":
@@ -141,8 +143,3 @@ def _channels_last(x: np.ndarray, facts: Facts) -> np.ndarray:
     c, h, w = facts.shape
     first = x.ndim >= 3 and x.shape[-3:] == facts.shape and x.shape[-3:] != (h, w, c)
     return np.moveaxis(x, -3, -1) if first else x
-
-
-def _is_one(x: np.ndarray, facts: Facts) -> bool:
-    """Whether an array is one image, channels last, and not many grey ones."""
-    return x.shape == (*facts.shape[1:], facts.shape[0])

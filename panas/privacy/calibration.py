@@ -88,14 +88,11 @@ def _solve(
         return result
     # At small sampling rates epsilon falls steeply: 0.2 % of noise can be 1 % of the budget.
     below = result / math.exp(2 * PRECISION)
-    while result - below > 1e-6 * result and not _tight(events_of(result), budget):
+    full = 0.995 * budget.epsilon
+    while result - below > 1e-6 * result and not epsilon_of(events_of(result), budget) >= full:
         middle = math.sqrt(below * result)
         below, result = (below, middle) if exactly(middle) else (middle, result)
     return result
-
-
-def _tight(events: Sequence[Event], budget: Budget) -> bool:
-    return epsilon_of(events, budget) >= 0.995 * budget.epsilon
 
 
 def release_multiplier(budget: Budget, releases: int, share: float) -> float:

@@ -1,13 +1,12 @@
-"""Train and evaluate any network that maps images to logits, with DP-SGD or without.
-
-What methods of the literature use, whose networks are not a bottom and a head.
-"""
+"""Train and evaluate any network that maps images to logits, with DP-SGD or without."""
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.gradients.apart import samples_apart
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
@@ -16,7 +15,14 @@ from panas.privacy.noise import NoiseSource
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.training.evaluate import EVALUATION_BATCH
-from panas.training.sgd import OptimizerConfig, make_optimizer
+from panas.training.sgd import (
+    OptimizerConfig,
+    batches_of,
+    make_optimizer,
+    set_rate,
+    set_trainable,
+    steps_of,
+)
 
 
 def train_model(
@@ -38,16 +44,18 @@ def train_model(
     model.train()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer, device = make_optimizer(parameters, config), parameters[0].device
+    step, steps = 0, steps_of(config, len(samples))
     for _ in range(config.epochs):
-        for batch in torch.from_numpy(rng.permutation(len(samples))).split(config.batch_size):
-            if len(batch) == 1 and len(samples) > 1 and config.batch_size > 1:
-                continue
+        order = torch.from_numpy(rng.permutation(len(samples)))
+        for batch in batches_of(order, config.batch_size):
+            set_rate(optimizer, config, step, steps)
             optimizer.zero_grad(set_to_none=True)
             x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
             loss(model(x), y).mean().backward()
             if most is not None:
                 nn.utils.clip_grad_norm_(parameters, most)
             optimizer.step()
+            step += 1
 
 
 def train_model_private(
@@ -75,6 +83,20 @@ def train_model_private(
         drawn = None if groups is None else groups[batch]
         gradient.step(x, y, plan.clip_and_noise, noise, drawn)
         optimizer.step()
+
+
+def fit_private(
+    bottom: Bottom,
+    head: Head,
+    samples: Samples,
+    *,
+    plan: Plan,
+    config: OptimizerConfig,
+    noise: NoiseSource,
+) -> None:
+    """Train in place by DP-SGD as `train_model_private`; the head moves if `config` says so."""
+    model, _ = set_trainable(bottom, head, config.train_head)
+    train_model_private(model, samples, plan=plan, config=config, noise=noise)
 
 
 @torch.no_grad()

@@ -87,20 +87,12 @@ class FittedBaselines:
         """How they do on test samples; nothing without any."""
         if not len(test):
             return ()
-        results = []
-        for name, scores in self.probabilities(test).items():
-            m = measure_scores(scores, scores.argmax(1), test.y.numpy())
-            assert m.accuracy is not None
-            results.append(
-                Rival(
-                    model=name,
-                    reads=self.reads,
-                    accuracy=m.accuracy,
-                    balanced_accuracy=m.balanced_accuracy,
-                    auroc=m.auroc,
-                )
-            )
-        return tuple(results)
+        figures = ("accuracy", "balanced_accuracy", "auroc")
+        return tuple(
+            Rival(model=name, reads=self.reads, **{f: getattr(m, f) for f in figures})
+            for name, scores in self.probabilities(test).items()
+            for m in [measure_scores(scores, scores.argmax(1), test.y.numpy())]
+        )
 
     def probabilities(self, samples: Samples) -> dict[ModelName, Float[np.ndarray, "n classes"]]:
         """What each model says of samples; 0 for a class that it has not seen."""

@@ -51,10 +51,10 @@ class SoftSamples:
     targets: Float[Tensor, "n classes"]  # probabilities
 
     def __post_init__(self) -> None:
-        wanted = (len(self.samples), self.samples.classes)
-        if self.targets.shape != wanted:
+        shape = (len(self.samples), self.samples.classes)
+        if self.targets.shape != shape:
             raise BadInput(
-                f"expected a teacher's answers of shape {wanted}, got {tuple(self.targets.shape)}; "
+                f"expected a teacher's answers of shape {shape}, got {tuple(self.targets.shape)}; "
                 "ask it about all samples"
             )
 

@@ -1,6 +1,7 @@
 """The accuracy after each step of a run, and steps that cost privacy without a gain."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 from panas.training.baselines import Baselines
@@ -51,31 +52,14 @@ def no_gains(
     """
     if ladder.joined is None:
         return ()
-    reached, result = ladder.joined, []
+    reached, steps = ladder.joined, list[NoGain]()
+    gain = partial(NoGain, epsilon=epsilon, reached=reached)
     start = ladder.public if ladder.public is not None else reached if kept_public else None
     if start is not None and (kept_public or reached <= start):
-        result.append(
-            NoGain(
-                step="training",
-                epsilon=epsilon,
-                reached=reached,
-                to_beat=start,
-                kept_public=kept_public,
-            )
-        )
+        steps.append(gain(step="training", to_beat=start, kept_public=kept_public))
     elif ladder.alone is not None and reached <= ladder.alone:
-        result.append(
-            NoGain(step="joining", epsilon=epsilon, reached=reached, to_beat=ladder.alone)
-        )
+        steps.append(gain(step="joining", to_beat=ladder.alone))
     best = baselines.best(private=True) if baselines else None
     if best and reached <= best.accuracy:
-        result.append(
-            NoGain(
-                step="baseline",
-                epsilon=epsilon,
-                reached=reached,
-                to_beat=best.accuracy,
-                rival=best.model,
-            )
-        )
-    return tuple(result)
+        steps.append(gain(step="baseline", to_beat=best.accuracy, rival=best.model))
+    return tuple(steps)

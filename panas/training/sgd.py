@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -72,6 +72,26 @@ def make_optimizer(params: list[nn.Parameter], config: OptimizerConfig) -> torch
     return torch.optim.SGD(params, lr=rate, momentum=config.momentum, weight_decay=shrink)
 
 
+def steps_of(config: OptimizerConfig, samples: int) -> int:
+    """Steps of a training, over which a learning rate decays."""
+    return max(1, config.epochs * math.ceil(samples / config.batch_size))
+
+
+def batches_of(order: Int[Tensor, "n"], size: int) -> Iterator[Int[Tensor, "b"]]:
+    """Batches of an epoch, without a last one of one sample, which BatchNorm cannot normalise."""
+    alone = len(order) > 1 and size > 1
+    return (batch for batch in order.split(size) if not (alone and len(batch) == 1))
+
+
+def set_rate(
+    optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: int, steps: int
+) -> None:
+    """Set the learning rate of a step, from 0, of a training of so many."""
+    decay = (1 + math.cos(math.pi * step / steps)) / 2 if config.decay == "cosine" else 1.0
+    for group in optimizer.param_groups:
+        group["lr"] = config.learning_rate * decay
+
+
 def set_trainable(
     bottom: Bottom, head: Head, train_head: bool
 ) -> tuple[nn.Module, list[nn.Parameter]]:
@@ -106,22 +126,17 @@ class Trainer:
         self._optimizer = make_optimizer(self._parameters, config)
         self._samples, self._config, self._rng = samples, config, rng
         self._batches = batches or (lambda at, _: (samples.inputs(at), samples.y[at]))
-        self._steps = max(1, config.epochs * math.ceil(len(samples) / config.batch_size))
-        self._step = 0
+        self._steps, self._step = steps_of(config, len(samples)), 0
         self._chunk: int | None = None
         self.epochs = 0
 
     def run(self, epochs: int) -> int:
         """Train until `epochs` epochs are through; returns the sample-passes taken."""
-        config, passes, cosine = self._config, 0, self._config.decay == "cosine"
+        passes = 0
         while self.epochs < epochs:
             self._model.train()
-            for batch in self._order().split(config.batch_size):
-                if len(batch) == 1 and len(self._samples) > 1 and config.batch_size > 1:
-                    continue  # BatchNorm cannot normalise a last batch of one
-                decay = (1 + math.cos(math.pi * self._step / self._steps)) / 2
-                for group in self._optimizer.param_groups:
-                    group["lr"] = config.learning_rate * (decay if cosine else 1.0)
+            for batch in batches_of(self._order(), self._config.batch_size):
+                set_rate(self._optimizer, self._config, self._step, self._steps)
                 self._descend(batch)
                 self._step += 1
                 passes += len(batch)

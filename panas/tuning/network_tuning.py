@@ -37,8 +37,8 @@ from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
+from panas.training.any_model import fit_private
 from panas.training.checkpoint import load_network, save_network
-from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart, warm_started

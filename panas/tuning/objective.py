@@ -24,7 +24,7 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import one_thread, stream
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.sgd import OptimizerConfig

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dprbft.paths import ledger_file, read_sites
 from panas.privacy.accounting.events import Event, Gaussian
@@ -12,7 +13,7 @@ from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 
-BUDGET = Budget(3.0, 1e-5)
+BUDGET, EIGHT = Budget(3.0, 1e-5), Budget(8.0, 1e-5)
 MOMENTS = Charge(
     event=Gaussian(1.0),
     phase="release",
@@ -20,6 +21,13 @@ MOMENTS = Charge(
     recipient="server",
     sensitivity=1.4,
 )
+
+
+def opened(folder: Path, budget: Budget = EIGHT, name: str = "ledger", **terms: Any) -> Ledger:
+    """A ledger with an account on these terms."""
+    ledger = Ledger(folder / f"{name}.jsonl")
+    ledger.open_account(budget, **terms)
+    return ledger
 
 
 def charge(ledger: Ledger, event: Event, subset: str = "train") -> Receipt:

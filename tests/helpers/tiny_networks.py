@@ -1,6 +1,7 @@
 """A small network, its samples, and its weights as one vector."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head, build_head
 from panas.architecture.network import Bottom, Norm, build_bottom
 from panas.data.samples import Samples
-from panas.training.sgd import OptimizerConfig
+from panas.runtime.store import pack_tensors, unpack_tensors
+from panas.training.sgd import OptimizerConfig, Trainer
 
 SHAPE = (1, 6, 7)
 SGD = OptimizerConfig(learning_rate=0.5)
@@ -28,6 +30,14 @@ def data(n: int, seed: int = 2) -> Samples:
     g = torch.Generator().manual_seed(seed)
     x = torch.randint(256, (n, *SHAPE), generator=g, dtype=torch.uint8)
     return Samples(x, torch.randint(3, (n,), generator=g), 3)
+
+
+def packed(training: Trainer) -> bytes:
+    return pack_tensors(training.state(), {})
+
+
+def unpacked(content: bytes) -> dict[str, Tensor]:
+    return unpack_tensors(content, Path("state"))[0]
 
 
 def flat(*modules: nn.Module) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ledgers import opened
 from torch import Tensor
 
 import panas
@@ -140,15 +141,6 @@ def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> Non
         panas.load(tmp_path)
 
 
-BUDGET = Budget(8.0, 1e-5)
-
-
-def for_life(path: Path, budget: Budget = BUDGET) -> Ledger:
-    ledger = Ledger(path / "ledger.jsonl")
-    ledger.open_account(budget)
-    return ledger
-
-
 FULL = TuningSpace(batch_sizes=(64,), noise_factor=(1.0, 1.0))
 """Full batches, which have their price in closed form."""
 
@@ -169,8 +161,8 @@ def quick_tune(private: Any, out: Path, **more: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
-    data, ledger = images(1), for_life(tmp_path / "mine")
+def test_two_tunings_spend_one_budget_opened(tmp_path: Path) -> None:
+    data, ledger = images(1), opened(tmp_path / "mine")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         first = quick_tune(data, tmp_path / "a", epsilon=4.0, ledger=ledger)
@@ -193,15 +185,14 @@ def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
 def test_a_share_that_does_not_fit_is_refused_first_and_a_ledger_is_opened_by_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = for_life(tmp_path / "mine", Budget(1.0, 1e-5))
+    ledger = opened(tmp_path / "mine", Budget(1.0, 1e-5))
     monkeypatch.setattr(network_tuning, "training_objective", lambda *a, **k: 1 / 0)
     with pytest.raises(BudgetExhausted):
         tune(images(1), tmp_path / "a", epsilon=4.0, ledger=ledger.path)
     assert ledger.account().entries == ()
     with pytest.raises(BadInput, match="open it before"):
         tune(images(1), tmp_path / "a", ledger=tmp_path / "nothing.jsonl")
-    other = Ledger(tmp_path / "ledger.jsonl")
-    other.open_account(BUDGET, relation="replace-one")
+    other = opened(tmp_path, relation="replace-one")
     with pytest.raises(BadInput, match="under add-or-remove-one"):
         tune(images(1), tmp_path / "a", ledger=other)
 
@@ -220,7 +211,7 @@ def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) 
     with pytest.warns(UserWarning, match=said + "in earlier runs; together up to [5-7]"):
         quick_tune(again, tmp_path / "b", epsilon=4.0)
     with pytest.warns(UserWarning, match="in earlier runs; together up to [6-9]"):
-        quick_tune(again, tmp_path / "c", epsilon=1.0, ledger=for_life(tmp_path / "mine"))
+        quick_tune(again, tmp_path / "c", epsilon=1.0, ledger=opened(tmp_path / "mine"))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         quick_tune(images(3), tmp_path / "other", epsilon=1.0, strict=True)

@@ -19,7 +19,7 @@ from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, fit
 

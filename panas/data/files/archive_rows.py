@@ -1,8 +1,8 @@
 """Archives read image by image, by declared facts: no image decides about another."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from panas.data.files.archives import (
     channels_last,
     check_alike,
     check_labels,
+    check_lengths,
     check_whole_numbers,
     flat,
     group_entries,
@@ -23,28 +24,22 @@ from panas.data.files.archives import (
 from panas.data.files.cells import MISSING, is_decoded
 from panas.data.files.declared import Form, Misfits, whole_units
 from panas.data.files.raw import TRAIN, Raw, row_hashes
-from panas.runtime.errors import BadInput
 
 
 def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
     """Read an owner's archive as `read_npz` does, but image by image, by what is declared.
 
-    What becomes of an image follows from it, its label and group, and what is declared (`form`).
-    One without a declared class, or without the group that is asked for, is left out. Floats out of
-    their range are clipped, NaN is 0, and deep pictures are clipped to the declared bits. `notes`
-    count all that, for the owner alone. No image may be left. Classes (n,) are as declared.
-
+    An image without a declared class, or without the group that is asked for, is left out. Floats
+    out of their range are clipped, NaN is 0, and deep pictures are clipped to the declared bits.
     Of an archive with official splits, the arrays that are there say that it has some. A group in
     several of them trains. BadInput is for what no image can change: no readable archive with
     these arrays, or arrays of another type, shape or length.
     """
     arrays = read_arrays(path)
-    parts = [_part(path, arrays, keys, form, group) for keys in keys_of_parts(path, arrays)]
+    keys = keys_of_parts(path, arrays)
+    parts = [_part(path, arrays, *pair, form, group) for pair in keys]
     check_alike(path, [p.x for p in parts])
-    x, y, whose, changed, part = (
-        np.concatenate([getattr(p, name) for p in parts])
-        for name in ("x", "y", "whose", "changed", "part")
-    )
+    x, y, whose, changed, part = map(np.concatenate, zip(*parts, strict=True))
     kept = (y >= 0) & (whose != "")
     misfits = Misfits(len(y), int((~kept).sum()), int((changed & kept).sum()))
     x, y, part, groups = x[kept], y[kept], part[kept], None
@@ -53,8 +48,7 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
         part, moved = whole_units(groups, part)
         if moved:
             misfits.others.append(f"{moved:,} rows train, since their groups are in several parts")
-    keys = [of_images for of_images, _ in keys_of_parts(path, arrays)]
-    official = tuple(PARTS[key] for key in keys if PARTS.get(key)) if len(keys) > 1 else ()
+    official = tuple(PARTS[key] for key, _ in keys if PARTS.get(key)) if len(keys) > 1 else ()
     return Raw(
         x,
         y,
@@ -66,9 +60,8 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Images of one part, as they were found."""
+class _Part(NamedTuple):
+    """Images of one part."""
 
     x: np.ndarray  # (m, c, h, w), in the declared range
     y: np.ndarray  # (m,) declared classes, int64; -1 for none
@@ -80,28 +73,26 @@ class _Part:
 def _part(
     path: Path,
     arrays: Mapping[str, np.ndarray],
-    keys: tuple[str, str],
+    of_images: str,
+    of_labels: str,
     form: Form,
     group: str | None,
 ) -> _Part:
-    of_images, of_labels = keys
-    result = channels_last(path, of_images, arrays[of_images])
-    if result.dtype.kind != "f":
-        check_whole_numbers(path, of_images, result)
-    x = _fitted(result, form)
-    y = flat(arrays[of_labels])
+    images, y = channels_last(path, of_images, arrays[of_images]), flat(arrays[of_labels])
+    if images.dtype.kind != "f":
+        check_whole_numbers(path, of_images, images)
     check_labels(path, of_labels, y)
-    if len(x) != len(y):
-        raise BadInput(f"expected a label for each of {len(x)} {of_images} in {path}, got {len(y)}")
-    names = ["all"] * len(y)
+    check_lengths(path, of_images, images, y)
+    x, names = _fitted(images, form), ["all"] * len(y)
     if group is not None:
         entries = group_entries(path, arrays, group_key(of_images, group), len(y))
         names = [_named(entry) for entry in entries.tolist()]
+    scaled = (2 * x - 1 if form.unit else x).astype(np.float32) if x.dtype.kind == "f" else x
     return _Part(
-        channels_first(_scaled(x, form)),
+        channels_first(scaled),
         np.array([form.class_of(str(label)) for label in y.tolist()], np.int64),
         np.array(names, np.str_),
-        (x != result).any(axis=(1, 2, 3)),
+        (x != images).any(axis=(1, 2, 3)),
         np.full(len(y), PARTS.get(of_images, TRAIN)),
     )
 
@@ -112,13 +103,6 @@ def _fitted(x: np.ndarray, form: Form) -> np.ndarray:
         finite = np.where(np.isnan(x), x.dtype.type(0), x)
         return np.clip(finite, x.dtype.type(0 if form.unit else -1), x.dtype.type(1))
     return np.minimum(x, np.uint16(2**form.bits - 1)) if x.dtype == np.uint16 else x
-
-
-def _scaled(x: np.ndarray, form: Form) -> np.ndarray:
-    """Floats as float32 in [-1, 1]; whole numbers as they are."""
-    if x.dtype.kind != "f":
-        return x
-    return (2 * x - 1 if form.unit else x).astype(np.float32)
 
 
 def _named(entry: int | str | bytes) -> str:

@@ -98,6 +98,12 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(sorted(arrays))[:200] or "none"
 
 
+def check_lengths(path: Path, key: str, x: np.ndarray, y: np.ndarray) -> None:
+    """Refuse another number of labels than of images."""
+    if len(x) != len(y):
+        raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+
+
 def check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
     """Refuse parts of several shapes or types."""
     if len({(x.shape[1:], x.dtype) for x in images}) > 1:
@@ -111,8 +117,7 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
     labels = [_classes(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
-        if len(x) != len(y):
-            raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+        check_lengths(path, key, x, y)
     check_alike(path, images)
     values = np.unique(np.concatenate(labels))
     check_class_count(path, len(values))
@@ -136,11 +141,11 @@ def _groups(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
 ) -> Int64[np.ndarray, "n"]:
     """A fixed hash of each sample's group, the same as that of a table's."""
-    result = group_entries(path, arrays, key, samples)
-    if result.dtype.kind == "i" and result.size and result.min() < 0:
+    entries = group_entries(path, arrays, key, samples)
+    if entries.dtype.kind == "i" and entries.size and entries.min() < 0:
         wrong = "negative ones, as where a group is missing; drop those samples"
     else:
-        names = [text_of(entry) for entry in result.tolist()]
+        names = [text_of(entry) for entry in entries.tolist()]
         if not any(name.lower() in MISSING for name in names):
             return row_hashes(name.encode() for name in names).view(np.int64)
         wrong = "empty ones; drop those samples"
@@ -153,14 +158,13 @@ def group_entries(
     """What an archive calls each sample's group (n,): whole numbers or texts."""
     if key not in arrays:
         wrong = "no such array; add it, or leave data.group out"
-        raise _no_groups(path, key, samples, wrong)
-    result = flat(arrays[key])
-    if result.shape != (samples,):
-        wrong = f"an array of shape {result.shape}; give one entry a sample"
-        raise _no_groups(path, key, samples, wrong)
-    if result.dtype.kind not in "iuSU":
-        raise _no_groups(path, key, samples, f"{result.dtype}; give whole numbers or texts")
-    return result
+    elif (entries := flat(arrays[key])).shape != (samples,):
+        wrong = f"an array of shape {entries.shape}; give one entry a sample"
+    elif entries.dtype.kind not in "iuSU":
+        wrong = f"{entries.dtype}; give whole numbers or texts"
+    else:
+        return entries
+    raise _no_groups(path, key, samples, wrong)
 
 
 def _no_groups(path: Path, key: str, samples: int, wrong: str) -> BadInput:
@@ -225,11 +229,11 @@ def channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
 def check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
     """Refuse values other than uint8 and uint16."""
     if x.dtype not in (np.uint8, np.uint16):
-        result = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
+        wrong = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
         if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
-            result = "NaN or infinity; repair or drop those images"
+            wrong = "NaN or infinity; repair or drop those images"
         raise BadInput(
-            f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {result}"
+            f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {wrong}"
         )
 
 

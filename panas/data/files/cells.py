@@ -61,7 +61,11 @@ class Cells:
                 values[is_text] = numbers[values[is_text].astype(np.int64)]
                 texts = ()
             elif not np.all(is_text | np.isnan(values)):
-                raise self._mixed("numbers and texts", int(lines[int(is_text.argmax())]), place)
+                raise BadInput(
+                    f"expected numbers, dates or texts in column {self.name!r} of {place}, got "
+                    f"numbers and texts (row {int(lines[int(is_text.argmax())])}); mend it, drop "
+                    "it, or name it in data.texts to take all as texts"
+                )
             elif any(DATE.fullmatch(text) for text in texts):
                 days = np.array([self._day(text, place) for text in texts])
                 values[is_text] = days[values[is_text].astype(np.int64)]
@@ -74,12 +78,6 @@ class Cells:
                 f"{lines[int(row)]}; mend it, or leave the cell empty"
             )
         return "number", values, ()
-
-    def _mixed(self, what: str, line: int, place: str) -> BadInput:
-        return BadInput(
-            f"expected numbers, dates or texts in column {self.name!r} of {place}, got {what} "
-            f"(row {line}); mend it, drop it, or name it in data.texts to take all as texts"
-        )
 
     def _day(self, text: str, place: str) -> float:
         try:

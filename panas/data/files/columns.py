@@ -93,9 +93,9 @@ class Column:
 
     def _text(self, text: str) -> np.ndarray:
         if self.categories:
-            place = self.categories.index(text) if text in self.categories else -1
+            index = self.categories.index(text) if text in self.categories else -1
             signs = np.full(len(self.categories) + 1, -1.0)
-            signs[place] = 1
+            signs[index] = 1
             return signs
         byte = hashlib.blake2b(text.encode(), digest_size=1, person=b"panas column").digest()
         return 2.0 * np.unpackbits(np.frombuffer(byte, np.uint8)) - 1
@@ -107,10 +107,8 @@ class Column:
             return self
         column = replace(self, missing=len(present) < len(cells))
         if self.kind == "text":
-            results = sorted({texts[int(i)] for i in np.unique(present)})
-            return replace(
-                column, categories=tuple(results if len(results) <= MOST_CATEGORIES else ())
-            )
+            known = sorted({texts[int(i)] for i in np.unique(present)})
+            return replace(column, categories=tuple(known if len(known) <= MOST_CATEGORIES else ()))
         mean, deviation = float(present.mean()), float(present.std())
         if not math.isfinite(mean) or not math.isfinite(DEVIATIONS * deviation):
             return column  # too large to have a scale

@@ -2,7 +2,7 @@
 
 A row that has no declared class, no privacy unit where one is asked for, or another number of cells
 is left out. A value that misfits is clipped if it is a number, else missing. Neither depends on any
-other row. The count is private, and for the owner alone.
+other row. The count is private, and for the owner alone. No row may be left.
 """
 
 from dataclasses import dataclass, field

@@ -34,23 +34,20 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     Without it: with one channel if all are grey, else three; as squares of side `size`; without it,
     too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
     """
-    result = _listed(path)
-    x, notes = _read(path, [file for _, _, file in result], size, shape)
-    names = sorted({name for _, name, _ in result})
-    y = np.array([names.index(name) for _, name, _ in result], np.int64)
-    parts = np.array([part for part, _, _ in result], np.int64)
+    part, classes, files = zip(*_listed(path), strict=True)
+    x, notes = _read(path, files, size, shape)
+    names = sorted(set(classes))
+    y, parts = np.array([names.index(name) for name in classes], np.int64), np.array(part, np.int64)
     official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
     apart = parts if official else None
     return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
 
 
 def read_folder_rows(path: Path, form: Form) -> Raw:
-    """Read an owner's folder as `read_folder` does, but file by file, by what is declared; y is as
-    declared.
+    """Read an owner's folder as `read_folder` does, but file by file, by what is declared.
 
-    What becomes of a file follows from it, its folder, and what is declared (`form`). One that does
-    not decode, is in colour or deeper than declared, or lies in the folder of no declared class is
-    left out. `notes` count them, for the owner alone. No file may be left.
+    A file that does not decode, is in colour or deeper than declared, or lies in the folder of no
+    declared class is left out, and counted in `notes`.
 
     Folders `train/`, `test/` and `val/` are official splits where no folder beside them has the
     name of a declared class. BadInput if there is no folder at all.
@@ -58,7 +55,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
     below = _folders(path)
     if not below:
         raise BadInput(f"expected a subfolder of pictures for each class in {path}, got none")
-    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    parts = _named_parts(below)
     official = bool(parts) and all(form.class_of(p.name) < 0 for p in below)
     if official:
         folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
@@ -171,9 +168,13 @@ def _listed(path: Path) -> list[tuple[int, str, Path]]:
 def _parts(path: Path) -> dict[Path, int]:
     """The folders of official parts; none where their names are those of classes."""
     below = _folders(path)
-    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    parts = _named_parts(below)
     classes = len(parts) < len(below) and not any(_folders(p) for p in parts)
     return {} if classes else parts
+
+
+def _named_parts(folders: Sequence[Path]) -> dict[Path, int]:
+    return {p: PARTS[p.name.lower()] for p in folders if p.name.lower() in PARTS}
 
 
 def _folders(path: Path) -> list[Path]:

@@ -14,15 +14,14 @@ def remarks(public: Raw) -> tuple[str, ...]:
     if not public.columns or len(public.y) < FEWEST_ROWS:
         return ()
     results = []
-    telling = [n for n, x in zip(public.columns, public.x.T, strict=True) if _tells(x, public.y)]
+    columns = dict(zip(public.columns, public.x.T, strict=True))
+    telling = [name for name, x in columns.items() if _tells(x, public.y)]
     if telling:
         results.append(
             f"{_named(telling)} alone tells the class of every public row; drop it if it is not "
             "known before the class is"
         )
-    constant = [
-        n for n, x in zip(public.columns, public.x.T, strict=True) if len(np.unique(x)) == 1
-    ]
+    constant = [name for name, x in columns.items() if len(np.unique(x)) == 1]
     if constant:
         results.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
     return tuple(results)
@@ -40,10 +39,10 @@ def _tells(x: np.ndarray, y: np.ndarray) -> bool:
     counts = np.unique(y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < FEWEST_OF_A_CLASS:
         return False
-    values, place = np.unique(x, return_inverse=True)  # NaN is one value, the last
+    values, index = np.unique(x, return_inverse=True)  # NaN is one value, the last
     first = np.zeros(len(values), np.int64)
-    first[place] = y
-    if not np.array_equal(first[place], y):
+    first[index] = y
+    if not np.array_equal(first[index], y):
         return False  # a value that two classes share
     changes = np.count_nonzero(np.diff(first))
     return bool(changes < len(counts) or len(values) * FEWEST_OF_A_CLASS <= len(y))

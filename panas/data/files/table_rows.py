@@ -17,11 +17,10 @@ from panas.runtime.errors import BadInput
 def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
     """Read an owner's table row by row, by the declared columns and classes; y is as declared.
 
-    What becomes of a row follows from the row, the header, and what is declared (`form`). A row
-    with another number of cells, without a declared class, or without the group that is asked for
-    is left out: as a unit of its own it could be one more unit of somebody who has others. A cell
-    that misfits its column's kind is missing, and too large a number is clipped. Columns that are
-    not declared are not read. `notes` count all that, for the owner alone. No row may be left.
+    A row with another number of cells, without a declared class, or without the group that is asked
+    for is left out: as a unit of its own it could be one more unit of somebody who has others. A
+    cell that misfits its column's kind is missing, and too large a number is clipped. Columns that
+    are not declared are not read, and counted in `notes`.
 
     A row is one record of CSV: a quote that is never closed takes the lines after it into its own
     record. BadInput is for what no row can change: no readable file, a header with a name twice or
@@ -36,7 +35,7 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
 
 
 def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]) -> Raw:
-    places = _declared_places(path, form, header)
+    indices = _declared_places(path, form, header)
     commas = header.delimiter != ","
     cells = [DeclaredCells(column, commas=commas) for column in form.columns]
     misfits, classes, groups = Misfits(), array.array("q"), list[bytes]()
@@ -49,11 +48,11 @@ def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]
         if row is None or number < 0 or unit.lower() in MISSING or not is_decoded(unit):
             misfits.left_out += 1
             continue
-        fits = [column.add(row[i]) for column, i in zip(cells, places, strict=True)]
+        fits = [column.add(row[i]) for column, i in zip(cells, indices, strict=True)]
         misfits.changed += not all(fits)
         classes.append(number)
         groups.append(unit.encode())
-    extra = len(header.names) - len(places) - len(header.special)
+    extra = len(header.names) - len(indices) - len(header.special)
     if extra:
         what = "1 column is" if extra == 1 else f"{extra:,} columns are"
         misfits.others.append(f"{what} not declared, and not read")

@@ -98,8 +98,8 @@ def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
         for role, i in roles.items():
             texts[role].append(row[i].strip())
             if texts[role][-1].lower() in MISSING:
-                wanted = "class" if role == "label" else role
-                raise BadInput(f"expected a {wanted} in row {line} of {path}, got none; drop it")
+                expected = "class" if role == "label" else role
+                raise BadInput(f"expected a {expected} in row {line} of {path}, got none; drop it")
         lines.append(line)
     y, class_names = np.zeros(len(lines), np.int64), tuple[str, ...]()
     if header.columns.labelled:
@@ -168,24 +168,24 @@ def _special(
     path: Path, header: list[str], second: list[str], delimiter: str, named: TableColumns
 ) -> dict[str, int]:
     """Places of the columns that hold label, group and client."""
-    places = {}
+    indices = {}
     for role, name in (("label", named.label), ("group", named.group), ("client", named.client)):
         if role != "label" and name is None:
             continue
         called = (name,) if name else LABEL_COLUMNS
-        results = [n for n in called if n in header and n not in named.features]
-        if not results and not (named.labelled if role == "label" else named.units_needed):
+        matches = [n for n in called if n in header and n not in named.features]
+        if not matches and not (named.labelled if role == "label" else named.units_needed):
             continue
-        if len(results) != 1:
-            wanted = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
+        if len(matches) != 1:
+            expected = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
             raise BadInput(
-                f"expected {wanted} in {path}, {_got(header, second, delimiter)}; name the {role} "
-                f"column"
+                f"expected {expected} in {path}, {_got(header, second, delimiter)}; name the "
+                f"{role} column"
             )
-        places[role] = header.index(results[0])
-    if len(set(places.values())) < len(places):
+        indices[role] = header.index(matches[0])
+    if len(set(indices.values())) < len(indices):
         raise BadInput(f"expected different columns for label, group and client of {path}, got one")
-    return places
+    return indices
 
 
 def _got(header: list[str], second: list[str], delimiter: str) -> str:

@@ -105,17 +105,6 @@ def sum_distance(sigma: float, shares: int) -> float:
     return 4 * sum(parts) if max(parts, default=0.0) <= 0.5 else math.inf
 
 
-def concentrated_epsilon(vector: SummedVector, sigma: float, shares: int) -> float:
-    """epsilon of epsilon^2 / 2 concentrated DP of the sum: Kairouz, Liu and Steinke 2021.
-
-    Theorem 1. The second opinion on `sum_multiplier`: of a Gaussian it is 1 / multiplier.
-    """
-    mu = vector.steps / (math.sqrt(shares) * sigma)
-    parts = (math.exp(-2 * (math.pi * sigma) ** 2 * j / (j + 1)) for j in range(1, shares))
-    tau = 10 * sum(parts)
-    return min(math.sqrt(mu**2 + tau * vector.size / 2), mu + tau * math.sqrt(vector.size))
-
-
 def _theta(variance: float) -> float:
     """u: how far sums of exp(-(z - c)^2 / 2v) over whole z are from sqrt(2 pi v), relatively.
 

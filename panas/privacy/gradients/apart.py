@@ -103,15 +103,15 @@ def samples_apart(model: nn.Module) -> Iterator[None]:
     """
     if hooked(model):
         raise BadInput("expected a network without hooks, got some; remove them")
-    result, linear = list(strangers(model)), list(_linear_layers(model))
+    mixing, linear = list(strangers(model)), list(_linear_layers(model))
     try:
-        for module in result:
+        for module in mixing:
             module.__dict__["forward"] = partial(_apart, module, module is not model)
         for layer in linear:
             layer.__dict__["forward"] = partial(_exactly, layer)
         yield
     finally:
-        for module in [*result, *linear]:
+        for module in [*mixing, *linear]:
             module.__dict__.pop("forward", None)
 
 

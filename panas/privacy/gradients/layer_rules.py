@@ -132,10 +132,10 @@ def _fold(t: Shaped[Tensor, "b c *map"]) -> Shaped[Tensor, "1 bc *map"]:
 
 
 def _backward(
-    layer: Convolution, g: Tensor, x: Tensor, w: Tensor, groups: int, wanted: list[bool]
+    layer: Convolution, g: Tensor, x: Tensor, w: Tensor, groups: int, mask: list[bool]
 ) -> Any:
     geometry = layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.kernel_size)
-    return torch.ops.aten.convolution_backward(g, x, w, None, *geometry, groups, wanted)
+    return torch.ops.aten.convolution_backward(g, x, w, None, *geometry, groups, mask)
 
 
 def _input_gradient(layer: Convolution, x: Tensor, g: Tensor) -> Tensor:
@@ -190,8 +190,8 @@ def _depthwise(layer: Convolution, x: Tensor, kept: Saved, g: Tensor, needed: bo
 
 def _convolution(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     b, shape = len(x), layer.weight.shape
-    w, wanted = layer.weight.detach().expand(b, *shape).flatten(0, 1), [needed, True, False]
-    gx, weight, _none = _backward(layer, _fold(g), _fold(x), w, b * layer.groups, wanted)
+    w, mask = layer.weight.detach().expand(b, *shape).flatten(0, 1), [needed, True, False]
+    gx, weight, _none = _backward(layer, _fold(g), _fold(x), w, b * layer.groups, mask)
     return (gx.view_as(x) if needed else None), _with_bias(layer, weight.view(b, *shape), g)
 
 
@@ -250,14 +250,16 @@ def _group_norm(layer: nn.GroupNorm, x: Tensor, kept: Saved, g: Tensor, needed: 
 def _mixture(layer: Mixture, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     """p_k (s_k - sum_l p_l s_l) for shares p, where s_k is the product of input k with g."""
     with torch.no_grad():
-        p, (edges, given) = layer.shares(), x.shape[1:3]
+        p, (edges, inputs) = layer.shares(), x.shape[1:3]
         products = torch.bmm(x.flatten(1, 2).flatten(2), g.flatten(1)[:, :, None])
         weighted = x.new_zeros(len(x), *p.shape)
-        weighted[:, :, :given] = p[:, :given] * products.view(-1, edges, given)
+        weighted[:, :, :inputs] = p[:, :inputs] * products.view(-1, edges, inputs)
         grads: Grads = {"weight": Dense(weighted - p * weighted.sum(2, keepdim=True))}
         if not needed:
             return None, grads
-        return p[:, :given].reshape(1, edges, given, *[1] * (x.dim() - 3)) * g[:, None, None], grads
+        return p[:, :inputs].reshape(1, edges, inputs, *[1] * (x.dim() - 3)) * g[
+            :, None, None
+        ], grads
 
 
 def _any_layer(layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:

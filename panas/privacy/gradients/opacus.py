@@ -19,8 +19,8 @@ def register() -> None:
     from opacus.grad_sample import GradSampleModule, register_grad_sampler
 
     for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.GroupNorm):
-        theirs = GradSampleModule.GRAD_SAMPLERS[kind]
-        if getattr(theirs, "__module__", "") == __name__:
+        own_sampler = GradSampleModule.GRAD_SAMPLERS[kind]
+        if getattr(own_sampler, "__module__", "") == __name__:
             continue
 
         def sampler(
@@ -28,7 +28,7 @@ def register() -> None:
             activations: list[Tensor],
             backprops: Tensor,
             *,
-            otherwise: Callable[..., dict[nn.Parameter, Tensor]] = theirs,
+            otherwise: Callable[..., dict[nn.Parameter, Tensor]] = own_sampler,
         ) -> dict[nn.Parameter, Tensor]:
             rule = rule_for(layer)
             if rule is None:

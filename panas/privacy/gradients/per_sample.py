@@ -142,7 +142,8 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
     def run(unit: _Unit, *inputs: Any, **named: Any) -> Any:
         if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
             raise Unsupported(f"{type(unit.layer).__name__} takes more than one tensor")
-        if inputs[0].dim() < _dimensions(unit.layer):
+        layer = unit.layer
+        if inputs[0].dim() < 2 + (isinstance(layer, Convolution) and len(layer.kernel_size)):
             # Torch would take the batch for something else: channels, or inputs.
             raise Unsupported(f"{type(unit.layer).__name__} gets no batch")
         patched = unit.layer.__dict__.pop("forward")
@@ -160,11 +161,6 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
     finally:
         for unit in units:
             unit.layer.__dict__.pop("forward", None)
-
-
-def _dimensions(layer: nn.Module) -> int:
-    """How many dimensions a batch has at least, for a layer to see it as one."""
-    return 2 + len(layer.kernel_size) if isinstance(layer, Convolution) else 2
 
 
 def _losses(loss: Loss, outputs: Batch, y: Batch) -> Batch:

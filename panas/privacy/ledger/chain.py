@@ -26,6 +26,12 @@ FIRST = "0" * 64  # stands for the hash of the line before the first
 VERSION = 2
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from itself as it was before."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 class Chain:
     """What has been read and checked of the chained file at `path`; hold one a process."""
 
@@ -38,7 +44,7 @@ class Chain:
         """Start from the top at the next refresh."""
         self._hashes: list[str] = []
         self._prefix = hashlib.sha256()
-        self._size = 0
+        self.size = 0  # bytes of the lines that were read
         self._seen: tuple[int, ...] | None = None
 
     def head(self) -> Head:
@@ -49,11 +55,6 @@ class Chain:
     def first(self) -> str:
         """Hash of the first line; "" for none."""
         return self._hashes[0] if self._hashes else ""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the lines that were read."""
-        return self._size
 
     def holds(self, count: int, digest: str) -> bool:
         """Whether line `count` has this hash, and with it all lines before are the same."""
@@ -89,14 +90,12 @@ class Chain:
                 raise self._tampered(f"no such file, although {self.head_path.name} knows of one")
             self.forget()
             return True, []
-        stat = self.path.stat()
-        seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        content = b""
+        seen, content = stamp_of(self.path), b""
         if seen != self._seen:
             content = self.path.read_bytes()
-            if hashlib.sha256(content[: self._size]).digest() != self._prefix.digest():
+            if hashlib.sha256(content[: self.size]).digest() != self._prefix.digest():
                 self.forget()
-            content = content[self._size :]
+            content = content[self.size :]
         anew = not self._hashes
         *lines, rest = content.split(b"\n")
         records = []
@@ -125,14 +124,14 @@ class Chain:
         number += 1
         try:
             record = json.loads(line)
-            there, previous = record["n"], record["previous"]
+            n, previous = record["n"], record["previous"]
         except (ValueError, TypeError, KeyError) as e:
             if number == 1:
                 raise self._tampered("a first line that was changed, or of an older version") from e
             raise self._tampered(f"one whose line {number} was changed") from e
-        if there != number:
+        if n != number:
             raise self._tampered(
-                f"one whose line {number} was removed or moved: number {there} stands there"
+                f"one whose line {number} was removed or moved: number {n} stands there"
             )
         digest = hashlib.sha256(line).hexdigest()
         if previous != before:
@@ -142,7 +141,7 @@ class Chain:
             raise self._tampered(f"one whose line {number if itself else number - 1} was changed")
         self._hashes.append(digest)
         self._prefix.update(line)
-        self._size += len(line)
+        self.size += len(line)
         return record
 
     def _check_end(self, head: Head | None, *, torn: bool, locked: bool) -> None:
@@ -165,20 +164,19 @@ class Chain:
     def append(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Append a line under the lock of a `refresh`; on disk with its head when this returns."""
         count, before = self.head()
-        place = {"n": count + 1, "previous": before}
-        line = json.dumps(place | dict(record) | place, allow_nan=False)
+        link = {"n": count + 1, "previous": before}
+        line = json.dumps(link | dict(record) | link, allow_nan=False)
         content = f"{line}\n".encode()
         try:
             if count and self._read_head() != (count, before):
                 self._write_head()  # a process died before it had; a second one may die, too
-            append_bytes(self.path, content, at=self._size)
+            append_bytes(self.path, content, at=self.size)
             taken = self._take(content, None, None)
             self._write_head()
         except BaseException:
             self.forget()  # what has reached the disk is for the next refresh to say
             raise
-        stat = self.path.stat()
-        self._seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        self._seen = stamp_of(self.path)
         return taken
 
     def _write_head(self) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, UInt64
 
-from panas.data.files.raw import Raw, row_hashes
-from panas.data.samples import Samples
+from panas.data.files.raw import Raw
+from panas.data.samples import Samples, value_hashes
 from panas.privacy.ledger.account import Account, number
+from panas.privacy.ledger.chain import stamp_of
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
 from panas.runtime.state import state_folder, state_key
@@ -52,10 +53,7 @@ def tags_of(data: Samples | Raw | Tags) -> Tags:
     if isinstance(data, np.ndarray):
         return data
     key = state_key()
-    if isinstance(data, Raw):
-        return data.hashes(key)
-    x = data.x.contiguous().numpy()
-    return row_hashes((x[i].tobytes() for i in range(len(x))), key)
+    return data.hashes(key) if isinstance(data, Raw) else value_hashes(data, key)
 
 
 def remember(data: Samples | Raw | Tags, ledger: Ledger) -> None:
@@ -139,9 +137,3 @@ def among(tags: UInt64[np.ndarray, "n"], known: UInt64[np.ndarray, "k"]) -> Bool
     """Which of the tags are among those that are known, in order."""
     at = np.searchsorted(known, tags)
     return (at < len(known)) & (np.append(known, np.uint64(0))[at] == tags)
-
-
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from itself as it was before."""
-    stat = path.stat()
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

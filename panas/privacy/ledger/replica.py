@@ -41,7 +41,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from panas.privacy.ledger.chain import FIRST, Chain, Head
+from panas.privacy.ledger.chain import FIRST, Chain, Head, stamp_of
 from panas.runtime.errors import BadInput
 from panas.runtime.state import hold_state, state_folder
 from panas.runtime.store import append_bytes, write_bytes
@@ -84,12 +84,10 @@ class Replica:
         return self._known
 
     def _stamp(self) -> tuple[object, ...]:
-        """What tells the file from itself as it was before."""
         try:
-            stat = self.path.stat()
+            return self.path, *stamp_of(self.path)
         except OSError:
             return (self.path,)
-        return self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     @property
     def begun(self) -> bool:
@@ -108,7 +106,7 @@ class Replica:
         common = next((i for i, x in enumerate(lines) if not chain.holds(i + 1, _hash(x))), None)
         if common is None:
             return []
-        before, result = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
+        before, records = _hash(lines[common - 1]) if common else FIRST, list[dict[str, Any]]()
         for number, line in enumerate(lines[common:], start=common + 1):
             try:
                 record = json.loads(line)
@@ -120,9 +118,9 @@ class Replica:
                     f"expected {self.path} as it was written, got one whose line {number} was "
                     "changed; remove it to go on without it"
                 )
-            result.append(record)
+            records.append(record)
             before = _hash(line)
-        return result
+        return records
 
     def follow(self, chain: Chain) -> None:
         """Append what it lacks of a ledger that holds its last line; the caller holds both locks.

@@ -21,13 +21,13 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unpr
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.book import replica_account
+from panas.privacy.ledger.chain import stamp_of
 from panas.privacy.ledger.fingerprints import (
     KEPT,
     Tags,
     among,
     known_tags,
     size_of,
-    stamp_of,
     tags_folder,
     tags_of,
     write_note,
@@ -79,24 +79,24 @@ def seen_before(data: Samples | Raw | Tags, own: Ledger, share: Budget) -> SeenB
         share: what the run asks for; all is added up at its delta.
     """
     tags, own_id = tags_of(data), own.id if own.is_open else None
-    results = []
+    matches = []
     for path in sorted(tags_folder().glob("*.tags")):
         if path.stem == own_id:
             continue
         same = among(tags, known_tags(path))
         if same.any() and (spender := _spender(path, int(same.sum()))):
-            results.append((spender, same))
-    if not results:
+            matches.append((spender, same))
+    if not matches:
         return None
     relation = own.account().relation if own.is_open else ADD_OR_REMOVE
-    before = [e for spender in _worst_off(results) for e in spender.events(relation)]
+    before = [e for spender in _worst_off(matches) for e in spender.events(relation)]
     # What this run has charged is part of its share.
-    here = own.account().of_others(own.run).events() if own.is_open else []
-    added = [*here, *_as_events(share)]
+    own_events = own.account().of_others(own.run).events() if own.is_open else []
+    added = [*own_events, *_as_events(share)]
     return SeenBefore(
         samples=len(tags),
-        overlap=int(np.any([same for _, same in results], axis=0).sum()),
-        earlier=tuple(spender.earlier for spender, _ in results),
+        overlap=int(np.any([same for _, same in matches], axis=0).sum()),
+        earlier=tuple(spender.earlier for spender, _ in matches),
         epsilon=epsilon(before, share.delta, relation=relation),
         together=epsilon([*before, *added], share.delta, relation=relation),
     )
@@ -152,18 +152,18 @@ def _account(path: Path, id: str) -> Account | None:
         return None
 
 
-def _worst_off(found: Sequence[tuple[_Spender, Bool[np.ndarray, "n"]]]) -> list[_Spender]:
+def _worst_off(spenders: Sequence[tuple[_Spender, Bool[np.ndarray, "n"]]]) -> list[_Spender]:
     """The ledgers that were charged for the sample with the largest total epsilon.
 
     Each ledger counts as the Gaussian mechanism that costs its epsilon; those compose by the sum of
     squares.
     """
-    squares = np.zeros(len(found[0][1]))
-    for spender, same in found:
+    squares = np.zeros(len(spenders[0][1]))
+    for spender, same in spenders:
         budget = Budget(spender.earlier.epsilon, spender.earlier.delta)
         squares = squares + same * _square(budget)
     worst = int(np.argmax(squares))
-    return [spender for spender, same in found if same[worst]]
+    return [spender for spender, same in spenders if same[worst]]
 
 
 @lru_cache(maxsize=KEPT)

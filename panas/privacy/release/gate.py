@@ -12,7 +12,7 @@ from torch import Tensor
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Gaussian, PostProcessing, Unprotected
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import NoiseSource
@@ -52,6 +52,27 @@ class ReleaseRequest:
     classes: int
     subset: str = "train"  # of the site's samples that `rows` reads, as its account names them
 
+    def charge(self, sensitivity: float | None, trust: SecureSum | None = None) -> Charge:
+        """What is charged before it leaves."""
+        return Charge(
+            event=self.event,
+            phase="release",
+            mechanism=self.kind,
+            recipient="server",
+            sensitivity=sensitivity,
+            subset=self.subset,
+            round=self.round,
+            trust=trust,
+        )
+
+    def check_relation(self, account: Account) -> None:
+        """Refuse an account of another relation than releases are priced under."""
+        if account.relation != ADD_OR_REMOVE:
+            raise BadInput(
+                f"expected an account under {ADD_OR_REMOVE} for {self.kind}, got one under "
+                f"{account.relation}; open it with that relation"
+            )
+
 
 def release(
     request: ReleaseRequest,
@@ -83,20 +104,12 @@ def release(
     event, kind, account = request.event, kind_named(request.kind), ledger.account()
     _check_event(request, account)
     scale = noise_scale(kind, event.noise_multiplier) if isinstance(event, Gaussian) else 0.0
-    charge = Charge(
-        event=event,
-        phase="release",
-        mechanism=request.kind,
-        recipient="server",
-        sensitivity=kind.SENSITIVITY,
-        subset=request.subset,
-        round=request.round,
-    )
+    charge = request.charge(kind.SENSITIVITY)
     with ledger.charge(charge, resumes=keep is not None) as receipt:
-        result = Rows(*rows())
+        read = Rows(*rows())
         if kind.READS == "training":
-            check_unit(account.unit, result.groups)
-        checked = checked_rows(result, request.classes, request.site)
+            check_unit(account.unit, read.groups)
+        checked = checked_rows(read, request.classes, request.site)
         arrays = kind.run(checked, request.classes, scale, noise)
         released = Released(request.kind, arrays, receipt, request.site)
         if keep is not None:
@@ -119,8 +132,5 @@ def _check_event(request: ReleaseRequest, account: Account) -> None:
                 "expected public rows of weights that were trained under DP, got weights without; "
                 "they are no post-processing: charge Unprotected()"
             )
-    elif account.relation != ADD_OR_REMOVE:
-        raise BadInput(
-            f"expected an account under {ADD_OR_REMOVE} for {request.kind}, got one under "
-            f"{account.relation}; open it with that relation"
-        )
+    else:
+        request.check_relation(account)

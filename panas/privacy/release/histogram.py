@@ -7,7 +7,6 @@ one class a group counts 1 in all, several of them more.
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -67,10 +66,8 @@ def unit_counts(
 ) -> Float[Tensor, "classes"]:
     """Label counts without noise: a unit more or less moves them by 1 in L2 norm, at most."""
     ones = torch.ones(len(y), 1, dtype=torch.float64)
-    length = partial(_length, classes)
+
+    def length(ones: Float[Tensor, "m 1"], y: Int[Tensor, "m"]) -> float:
+        return float(counts_by_class(ones[:, 0], y, classes).norm())
+
     return counts_by_class(unit_weights(Rows(ones, y, groups), 1.0, length), y, classes)
-
-
-def _length(classes: int, ones: Float[Tensor, "m 1"], y: Int[Tensor, "m"]) -> float:
-    """How far rows move the counts."""
-    return float(counts_by_class(ones[:, 0], y, classes).norm())

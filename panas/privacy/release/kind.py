@@ -61,10 +61,10 @@ class SummedKind(ReleaseKind, Protocol):
     def numbers(self, rows: Rows, classes: int) -> Float[Tensor, "k"]:
         """What leaves, without noise, as numbers that take noise of one size."""
 
-    def from_numbers(self, found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
+    def from_numbers(self, numbers: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
         """What a receiver makes of such numbers, or of their sum, under noise of std `scale`."""
 
-    def to_numbers(self, found: Moments) -> Float[Tensor, "k"]:
+    def to_numbers(self, moments: Moments) -> Float[Tensor, "k"]:
         """The numbers that `from_numbers` takes for this."""
 
     def numbers_of(self, width: int, classes: int) -> int:

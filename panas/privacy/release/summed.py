@@ -16,6 +16,7 @@ Source: Kairouz, Liu and Steinke 2021 (distributed discrete Gaussian).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,9 +24,9 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from panas.privacy.accounting.distributed import SummedVector, share_sigma, sum_multiplier
-from panas.privacy.accounting.events import ADD_OR_REMOVE, Gaussian, Unprotected
+from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.discrete_gaussian import discrete_gaussian
-from panas.privacy.ledger.charge import Charge, SecureSum
+from panas.privacy.ledger.charge import SecureSum
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.release.estimate import Rows
@@ -56,23 +57,15 @@ class SumNoise:
     def of(kind: SummedKind, least: float, sites: int, missing: int, size: int) -> "SumNoise":
         """The noise with which a sum over `sites`, `missing` of them gone, has at least the
         multiplier `least`; 0 for no noise. `size` is how many numbers there are."""
+        of_sites = partial(SumNoise, sites=sites, missing=missing)
         if not least:
-            step = 2.0**-STEPS
-            return SumNoise(
-                sites=sites, missing=missing, step=step, sigma=0, noise_multiplier=0.0, local=0.0
-            )
+            return of_sites(step=2.0**-STEPS, sigma=0, noise_multiplier=0.0, local=0.0)
         s, honest = kind.SUM_SENSITIVITY * least, sites - missing
         step = 2.0 ** math.floor(math.log2(s) - STEPS)
         vector = SummedVector(sensitivity=kind.SUM_SENSITIVITY, step=step, size=size)
         sigma = share_sigma(vector, least, honest)
-        return SumNoise(
-            sites=sites,
-            missing=missing,
-            step=step,
-            sigma=sigma,
-            noise_multiplier=sum_multiplier(vector, sigma, honest),
-            local=sum_multiplier(vector, sigma, 1),
-        )
+        of_sum, local = (sum_multiplier(vector, sigma, shares) for shares in (honest, 1))
+        return of_sites(step=step, sigma=sigma, noise_multiplier=of_sum, local=local)
 
     @property
     def trust(self) -> SecureSum | None:
@@ -118,25 +111,13 @@ def add_to_sum(
     kind, account = summed_kind(request.kind), ledger.account()
     if request.event != noise.event:
         raise BadInput(f"expected a charge of {noise.event}, got {request.event}; give that event")
-    if noise.sigma and account.relation != ADD_OR_REMOVE:
-        raise BadInput(
-            f"expected an account under {ADD_OR_REMOVE} for {request.kind}, got one under "
-            f"{account.relation}; open it with that relation"
-        )
-    charge = Charge(
-        event=request.event,
-        phase="release",
-        mechanism=request.kind,
-        recipient="server",
-        sensitivity=kind.SUM_SENSITIVITY,
-        subset=request.subset,
-        round=request.round,
-        trust=noise.trust,
-    )
+    if noise.sigma:
+        request.check_relation(account)
+    charge = request.charge(kind.SUM_SENSITIVITY, noise.trust)
     with ledger.charge(charge, resumes=keep is not None) as receipt:
-        result = rows()
-        check_unit(account.unit, result.groups)
-        exact = kind.numbers(checked_rows(result, request.classes, request.site), request.classes)
+        read = rows()
+        check_unit(account.unit, read.groups)
+        exact = kind.numbers(checked_rows(read, request.classes, request.site), request.classes)
         steps = in_steps(exact, noise.step)
         if noise.sigma:
             steps = steps + sampler(noise.sigma, len(steps))

@@ -21,7 +21,7 @@ Privacy: weights come from validation samples and stay with the site; they are n
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -73,10 +73,8 @@ class Average:
         self, logits: Mapping[str, Float[Tensor, "n classes"]], log_prior: Float[Tensor, "classes"]
     ) -> Float[Tensor, "n classes"]:
         """The average of what its variants say, from the logits of each candidate."""
-        return sum(
-            (a * v.probabilities(logits, log_prior) for v, a in self.weights),
-            torch.zeros(()),
-        )
+        each = (a * v.probabilities(logits, log_prior) for v, a in self.weights)
+        return sum(each, torch.zeros(()))
 
     def shares(self) -> dict[str, float]:
         """How much each candidate has to say; a mixture counts for both, by its share of votes."""
@@ -89,16 +87,7 @@ class Average:
 
     def to_json(self) -> list[dict[str, Any]]:
         """As plain JSON."""
-        return [
-            {
-                "candidate": v.candidate,
-                "strength": v.strength,
-                "temperature": v.temperature,
-                "votes": v.votes,
-                "weight": weight,
-            }
-            for v, weight in self.weights
-        ]
+        return [asdict(v) | {"weight": weight} for v, weight in self.weights]
 
     @staticmethod
     def from_json(record: Sequence[Mapping[str, Any]]) -> "Average":
@@ -119,16 +108,16 @@ def average(
     `with_prior` names candidates whose logits hold the prior already. A candidate `FOREST`, if
     there is one, is mixed with all others; one `RESIDUAL` is favoured.
     """
-    variants, said = [], []
+    variants, likelihoods = [], []
     for name in logits:
         votes = VOTES if FOREST in logits and name != FOREST else (0.0,)
         group = list(_variants(name, votes, fixed=name in with_prior))
         each = torch.stack([_of_labels(v.probabilities(logits, log_prior), y) for v in group])
         inner = (POWER * each.log().sum(1)).softmax(0)
         variants.append(list(zip(group, inner.tolist(), strict=True)))
-        said.append(inner @ each)
+        likelihoods.append(inner @ each)
     samples = BESIDE_FOREST if FOREST in logits else PRIOR
-    weights = _stacked(torch.stack(said), samples * _beforehand(tuple(logits)))
+    weights = _stacked(torch.stack(likelihoods), samples * _beforehand(tuple(logits)))
     return Average(
         tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group)
     )

@@ -75,11 +75,9 @@ class Candidates:
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
-            parts = [
-                net(filled(part, BATCH).to(device)).cpu()[: len(part)] for part in x.split(BATCH)
-            ]
-            parts = parts if len(x) else []
-            results["network"] = torch.cat([z.new_zeros(0, len(self.log_prior)), *parts])
+            results["network"] = z.new_zeros(len(x), len(self.log_prior))
+            for part, rows in zip(x.split(BATCH), results["network"].split(BATCH), strict=True):
+                rows[:] = net(filled(part, BATCH).to(device)).cpu()[: len(part)]
         return results
 
 
@@ -129,33 +127,29 @@ def weighed(
 
 def write_predictor(path: Path, predictor: Predictor) -> None:
     """Write all of a predictor; it stays with its site."""
-    c, tensors = predictor.candidates, dict[str, Tensor]()
-    tensors |= {f"map.{name}": t for name, t in c.phi.arrays().items()}
-    tensors |= {f"head.{name}": w for name, w in c.heads.items()}
-    tensors["log_prior"] = c.log_prior
-    if c.residual:
-        tensors |= {"residual.weight": c.residual.weight, "residual.bias": c.residual.bias}
-    if c.forest:
-        tensors |= {f"forest.{name}": t for name, t in c.forest.arrays().items()}
-    if c.logistic:
-        tensors |= {f"logistic.{name}": t for name, t in c.logistic.arrays().items()}
-    about: dict[str, Any] = {
+    c = predictor.candidates
+    weights, network = dict[str, Tensor](), None
+    if n := c.network:
+        weights, network = network_record(n.bottom, n.head, n.genome, n.spec, {})
+    parts = {
+        "map": c.phi.arrays(),
+        "head": c.heads,
+        "residual": dict(c.residual.named_parameters()) if c.residual else {},
+        "forest": c.forest.arrays() if c.forest else {},
+        "logistic": c.logistic.arrays() if c.logistic else {},
+        "network": weights,
+    }
+    tensors = {f"{part}.{name}": t for part, named in parts.items() for name, t in named.items()}
+    about = {
         "map": c.phi.to_json(),
         "average": predictor.average.to_json(),
         "notes": dict(predictor.notes),
         "over": c.over,
-        "network": None,
+        "network": network,
     }
-    if c.network:
-        weights, about["network"] = network_record(
-            c.network.bottom, c.network.head, c.network.genome, c.network.spec, {}
-        )
-        tensors |= {f"network.{name}": t for name, t in weights.items()}
-    write_tensors(
-        path,
-        {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
-        {NOTE: json.dumps(about)},
-    )
+    tensors["log_prior"] = c.log_prior
+    contents = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    write_tensors(path, contents, {NOTE: json.dumps(about)})
 
 
 def is_predictor(path: Path) -> bool:

@@ -96,7 +96,8 @@ def shared_head(
     balanced = balance(pooled)
     if public is None or not labelled_public:
         return ridge(balanced, max(_noise(pooled), LEAST_RIDGE))
-    weight = trust(pooled, float(_counts(pooled).clamp(min=0).sum()))
+    samples = float(_counts(pooled).clamp(min=0).sum())
+    weight = trust(pooled.variance, len(pooled.A), samples)
     joint = Moments(public.A + weight * balanced.A, public.B + weight * balanced.B, 0.0)
     return ridge(joint, max(weight * _noise(pooled), least_penalty(labelled_public)))
 
@@ -168,16 +169,11 @@ def _counts(m: Moments) -> Float[Tensor, "classes"]:
     return m.counts
 
 
-def trust(pooled: Moments, samples: float) -> float:
-    """Weight w of noised moments beside exact public ones: the share of signal in them.
+def trust(variance: float, width: int, samples: float) -> float:
+    """Weight w of noised moments of width d beside exact public ones: the share of signal in them.
 
     `samples` is N, of which a public sample tells as much as a private one.
     """
-    return trust_at(pooled.variance, len(pooled.A), samples)
-
-
-def trust_at(variance: float, width: int, samples: float) -> float:
-    """The weight that moments of this noise and width d would have, before there are any."""
     signal = spread_of(samples, width)
     return signal / (signal + variance) if signal + variance else 1.0
 

@@ -1,7 +1,7 @@
 """How much of a site's budget its one release gets: by rule, before anything private is read.
 
 What joining brings is more samples for the shared head: moments of N pooled samples under noise
-are worth w N public ones (w is `trust_at` of `panas.training.linear.ridge`). What more samples
+are worth w N public ones (w is `trust` of `panas.training.linear.ridge`). What more samples
 would bring, public labels tell: cross-validated, a head that learns from four times as many gains
 twice as much as one doubling is worth. The gain of each further doubling is smaller by 2^-gamma;
 a site starts from P public samples and its own n.
@@ -20,10 +20,8 @@ all: it is what the others need, and what makes a site's own head best, too. Whe
 site that released would have less for itself and nothing in return: then nobody releases, and all
 train on their own. A middle way costs points at both ends, but where noise hardly hides the pooled
 moments, as of large sites and of large secure sums: there the residual makes more of a share than
-the head does. On seeds 100 to 102 of `benchmarks.joining` and `joining_large`, `LARGE_SHARE` brings
-.3 to .5 points on Fashion-MNIST where w is .75 (6,000 samples) and .2 to .3 where it is .85 to .9
-(secure sums of 1,500 and 6,000), on CIFAR-10 .2 and -.05 there (1,500 and 4,500), and -.3 at .71
-(500).
+the head does. `LARGE_SHARE` then gains .2 to .5 points on Fashion-MNIST, w from .75 to .9, and on
+CIFAR-10 -.05 to .2; it loses .3 at .71 (`benchmarks.joining` and `joining_large`).
 
 Privacy: budgets, sizes and public samples decide, and no private sample does.
 """
@@ -39,7 +37,7 @@ from panas.privacy.calibration import release_multiplier
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds.moments import SENSITIVITY
 from panas.runtime.seeds import one_thread, stream
-from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge, trust_at
+from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge, trust
 
 RELEASE_SHARE = 0.85  # of epsilon, where sites join
 LARGE_SHARE, SURE = 0.7, 0.73
@@ -93,7 +91,7 @@ def _signal(pooling: Pooling, width: int) -> float:
     """w: the share of signal in the pooled moments of so many coordinates."""
     s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
     variance = s**2 * (1 if pooling.secure_sum else pooling.sites)
-    return trust_at(variance, width, float(pooling.sites * pooling.samples))
+    return trust(variance, width, float(pooling.sites * pooling.samples))
 
 
 def doubling(public: Rows, classes: int) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
-from ledgers import MOMENTS
+from ledgers import MOMENTS, opened
 from plans import plan_of
 
 from panas.privacy.accounting.epsilon import epsilon
@@ -24,7 +24,6 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -90,8 +89,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
     budget, draft, share = case
     draft = replace(draft, rounds=min(draft.rounds, 4), releases=min(draft.releases, 4))
     with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.jsonl")
-        ledger.open_account(budget)
+        ledger = opened(Path(folder), budget)
 
         def charge(event: Event) -> None:
             ledger.charge(replace(MOMENTS, event=event, phase="training"))
@@ -123,8 +121,6 @@ def test_what_a_dead_process_spent_is_planned_around() -> None:
     plan = solvable(budget, draft, 0.3)
     spent = (plan.training_event, plan.training_event)
     longer = rescale_noise(plan, budget, spent)
-    assert plan.release_noise is not None
-    assert longer.release_noise is not None
     factor = longer.noise_multiplier / plan.noise_multiplier
     assert factor > 1.05
     assert longer.release_noise / plan.release_noise == pytest.approx(factor)
@@ -151,8 +147,6 @@ def test_sharper_releases_use_what_training_leaves() -> None:
     plan = solve(budget, draft, 0.2)
     noisier = replace(plan, noise_multiplier=1.5 * plan.noise_multiplier)
     sharper = tighten_release_noise(noisier, budget)
-    assert sharper.release_noise is not None
-    assert plan.release_noise is not None
     assert sharper.release_noise < plan.release_noise
     assert sharper.noise_multiplier == noisier.noise_multiplier
     assert 0.99 * budget.epsilon <= epsilon_of(sharper.events(), budget) <= budget.epsilon
@@ -208,7 +202,6 @@ def test_without_rounds_a_plan_costs_its_releases() -> None:
 @given(threshold=st.floats(LEAST_NOISE, MAX_NOISE))
 def test_least_noise_finds_the_threshold_from_above(threshold: float) -> None:
     result = least_noise(lambda s: s >= threshold)
-    assert result is not None
     assert threshold * (1 - 1e-12) <= result <= threshold * 1.0021
 
 

@@ -1,12 +1,11 @@
 """A student learns its teacher's answers, shifted images or not, in parts or whole."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny_networks import data, flat, networks
+from tiny_networks import data, flat, networks, packed, unpacked
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
@@ -17,7 +16,6 @@ from panas.data.sources import Reading, read
 from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
-from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.distillation import (
     STEPS,
     STUDENT,
@@ -52,10 +50,6 @@ def bright(x: torch.Tensor) -> torch.Tensor:
     """A teacher that goes by how bright a picture is."""
     mean = x.mean((1, 2, 3))
     return torch.stack([mean, -mean, torch.zeros_like(mean)], 1).softmax(1)
-
-
-def packed(training: Trainer) -> bytes:
-    return pack_tensors(training.state(), {})
 
 
 def test_hard_answers_are_labels() -> None:
@@ -159,7 +153,7 @@ def test_a_student_that_stopped_goes_on_as_if_it_had_not() -> None:
     for stop in (1, 3):
         first, later = trainer(), trainer()
         first.run(stop)
-        later.resume(unpack_tensors(packed(first), Path("state"))[0])
+        later.resume(unpacked(packed(first)))
         later.run(4)
         assert packed(later) == packed(whole)
 

@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from noises import NoNoise as Zeros
 from plans import plan_of
-from tiny_networks import FIXED_HEAD, SGD, data, flat, networks
+from tiny_networks import FIXED_HEAD, SGD, data, flat, networks, packed, unpacked
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,8 +18,7 @@ from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
-from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, Trainer, fit
 
@@ -73,14 +71,6 @@ def fitting(
     return Trainer(
         *networks(norm), data(n), config=replace(optimizer, train_head=train_head), rng=rng
     )
-
-
-def packed(training: Trainer) -> bytes:
-    return pack_tensors(training.state(), {})
-
-
-def unpacked(content: bytes) -> dict[str, Tensor]:
-    return unpack_tensors(content, Path("state"))[0]
 
 
 @pytest.mark.thorough

@@ -33,12 +33,9 @@ def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str,
     """S and counts; `scale` is s."""
     u = grid_rows(rows.z)
     weights = unit_weights(rows._replace(z=u), SENSITIVITY, partial(_length, classes))
-    sums, counts = (
-        sums_by_class(u * weights[:, None], rows.y, classes),
-        counts_by_class(weights, rows.y, classes),
-    )
+    sums = sums_by_class(u * weights[:, None], rows.y, classes)
     S = sums + scale * noise.normal(classes, u.shape[1])
-    counts = counts + scale * noise.normal(classes)
+    counts = counts_by_class(weights, rows.y, classes) + scale * noise.normal(classes)
     return {"S": S.float(), "counts": counts.float()}
 
 

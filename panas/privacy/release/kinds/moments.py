@@ -61,21 +61,21 @@ def numbers(rows: Rows, classes: int) -> Float[Tensor, "k"]:
     return torch.cat([upper / _spread(sums.shape[1]), sums.flatten(), COUNTS * counts])
 
 
-def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
+def from_numbers(numbers: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
     """What `numbers`, of one site or added up, say under noise of std `scale`."""
-    d = _width(len(found), classes)
-    upper, B, counts = found.double().split([d * (d + 1) // 2, classes * d, classes])
+    d = _width(len(numbers), classes)
+    upper, B, counts = numbers.double().split([d * (d + 1) // 2, classes * d, classes])
     A = unpack_symmetric(upper * _spread(d), d)
     known = (counts / COUNTS).float()
     return Moments(A, B.reshape(classes, d), scale**2, known, (scale / COUNTS) ** 2)
 
 
-def to_numbers(found: Moments) -> Float[Tensor, "k"]:
+def to_numbers(moments: Moments) -> Float[Tensor, "k"]:
     """The numbers that say this: what `from_numbers` takes."""
-    assert found.counts is not None
-    d = len(found.A)
-    upper = found.A.double()[tuple(torch.triu_indices(d, d))] / _spread(d)
-    return torch.cat([upper, found.B.double().flatten(), COUNTS * found.counts.double()])
+    assert moments.counts is not None
+    d = len(moments.A)
+    upper = moments.A.double()[tuple(torch.triu_indices(d, d))] / _spread(d)
+    return torch.cat([upper, moments.B.double().flatten(), COUNTS * moments.counts.double()])
 
 
 def numbers_of(width: int, classes: int) -> int:

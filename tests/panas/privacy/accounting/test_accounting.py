@@ -297,7 +297,6 @@ def test_what_is_no_event_method_or_relation_is_refused(events: Any, named: Any,
 def test_a_step_is_that_of_the_library(sigma: float, q: float) -> None:
     interval = 2e-2
     merged = merge([SampledGaussian(q, sigma, 1) if q < 1 else Gaussian(sigma)], ADD_OR_REMOVE, 1)
-    assert merged is not None
     ours = loss_distribution(merged, interval)
     theirs = losses.from_gaussian_mechanism(
         sigma, value_discretization_interval=interval, sampling_prob=q

@@ -11,7 +11,6 @@ from panas.privacy.accounting import distributed as module
 from panas.privacy.accounting.closed_form import gaussian_delta
 from panas.privacy.accounting.distributed import (
     SummedVector,
-    concentrated_epsilon,
     share_sigma,
     sum_distance,
     sum_multiplier,
@@ -89,6 +88,14 @@ def test_two_numbers_cost_what_their_distance_costs():
         delta = float(a @ np.concatenate(list(excess)))
         assert delta <= gaussian_delta(1 / stated, np.array([e]))[0] + 1e-9
         assert delta > gaussian_delta(1 / (1.03 * stated), np.array([e]))[0]
+
+
+def concentrated_epsilon(vector: SummedVector, sigma: float, shares: int) -> float:
+    """epsilon of epsilon^2 / 2 concentrated DP of the sum: Kairouz, Liu and Steinke, theorem 1."""
+    mu = vector.steps / (math.sqrt(shares) * sigma)
+    parts = (math.exp(-2 * (math.pi * sigma) ** 2 * j / (j + 1)) for j in range(1, shares))
+    tau = 10 * sum(parts)
+    return min(math.sqrt(mu**2 + tau * vector.size / 2), mu + tau * math.sqrt(vector.size))
 
 
 @pytest.mark.parametrize(("sigma", "shares"), [(1.0, 4), (1.5, 3), (2.5, 10), (40, 4)])

@@ -44,7 +44,6 @@ Profile = Callable[[np.ndarray], np.ndarray]
 def profile(events: Sequence[Event]) -> Profile:
     """Delta at every epsilon, of fixed mechanisms, from their privacy losses."""
     merged = merge(events, ADD_OR_REMOVE, 1)
-    assert merged is not None
     if not merged.sampled:
         return lambda e: gaussian_delta(math.sqrt(merged.precision), e)
     loss = loss_distribution(merged, 5e-4)
@@ -126,8 +125,6 @@ def test_releases_are_sharpened_and_dead_rounds_paid_for_within_the_reserve() ->
     plan = calibrate(BUDGET, schedule, batch_size=60, clip=1.0)
     noisier = replace(plan, noise_multiplier=1.3 * plan.noise_multiplier)
     sharper = tighten_release_noise(noisier, BUDGET, seen)
-    assert sharper.release_noise is not None
-    assert plan.release_noise is not None
     assert sharper.release_noise < plan.release_noise
     assert fits(sharper.events(), BUDGET, seen)
     dead = (plan.training_event,)

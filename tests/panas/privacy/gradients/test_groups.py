@@ -20,7 +20,7 @@ from panas.privacy.gradients.per_sample import cross_entropy
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
-from panas.training.dp_sgd import fit_private
+from panas.training.any_model import fit_private
 from panas.training.sgd import OptimizerConfig
 
 CLIP = 0.3

@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import pytest
-from ledgers import BUDGET
+from ledgers import BUDGET, opened
 
 from panas.privacy.ledger.ledger import Ledger
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    ledger = Ledger(tmp_path / "run" / "ledger.jsonl")
-    ledger.open_account(BUDGET)
-    return ledger
+    return opened(tmp_path / "run", BUDGET)
 
 
 @pytest.fixture

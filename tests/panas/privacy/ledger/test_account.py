@@ -8,7 +8,7 @@ from pathlib import Path
 import dp_accounting as dpa
 import pytest
 from dp_accounting.pld import PLDAccountant
-from ledgers import BUDGET, MOMENTS, charge
+from ledgers import BUDGET, MOMENTS, charge, opened
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
@@ -296,8 +296,7 @@ def test_what_no_run_charged_counts_for_every_run_and_so_does_every_part(
 def test_only_a_budget_without_bounds_holds_a_share_without(
     budget: float, share: float, admitted: bool, tmp_path: Path
 ) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(Budget(budget, 1e-5), allow_unprotected=True)
+    ledger = opened(tmp_path, Budget(budget, 1e-5), allow_unprotected=True)
     charge(ledger, Unprotected())
     if not admitted:
         with pytest.raises(BudgetExhausted):

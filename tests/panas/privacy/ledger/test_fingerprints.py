@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ledgers import charge
+from ledgers import charge, opened
+from made_samples import random_bytes as pictures
 
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples, concat
@@ -33,21 +34,9 @@ from panas.runtime.state import state_folder, state_key
 SHARE = Budget(2.0, 1e-5)
 
 
-def pictures(n: int, seed: int = 0) -> Samples:
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randint(256, (n, 1, 8, 8), generator=g, dtype=torch.uint8)
-    return Samples(x, torch.arange(n) % 3, 3)
-
-
-def opened(path: Path) -> Ledger:
-    ledger = Ledger(path / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
-    return ledger
-
-
 def spender(path: Path, data: Samples | Raw, noise: float = 3.0, runs: int = 1) -> Ledger:
     """A ledger that was charged for some samples."""
-    ledger = opened(path)
+    ledger = opened(path, allow_unprotected=True)
     remember(data, ledger)
     for i in range(runs):
         run = ledger.begin_run(f"run {i}", Budget(2.5, 1e-5))
@@ -56,9 +45,7 @@ def spender(path: Path, data: Samples | Raw, noise: float = 3.0, runs: int = 1) 
 
 
 def seen(data: Samples | Raw, own: Path) -> SeenBefore:
-    before = seen_before(data, Ledger(own / "ledger.jsonl"), SHARE)
-    assert before is not None
-    return before
+    return seen_before(data, Ledger(own / "ledger.jsonl"), SHARE)
 
 
 def test_samples_are_known_again_shuffled_in_part_and_among_others(tmp_path: Path) -> None:
@@ -94,7 +81,6 @@ def test_what_was_spent_and_what_it_comes_to_together(tmp_path: Path) -> None:
     assert result.together == pytest.approx(epsilon(together, 1e-5))
     # What the asking run itself has charged is part of its share.
     resumed = seen_before(data, Ledger(own.path, "run 0"), SHARE)
-    assert resumed is not None
     assert resumed.together == pytest.approx(epsilon([*before, as_gaussian(SHARE)], 1e-5))
 
 
@@ -216,9 +202,8 @@ def test_what_nothing_bounds_is_infinite(tmp_path: Path) -> None:
     data = pictures(20, seed=1)
     shutil.rmtree(tmp_path / "first")
     spender(tmp_path / "second", data)
-    note_spent(opened(tmp_path / "second"))
+    note_spent(opened(tmp_path / "second", allow_unprotected=True))
     before = seen_before(data, Ledger(tmp_path / "own"), Budget(math.inf, 1e-5))
-    assert before is not None
     assert before.together == math.inf > before.epsilon
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from drawn_rows import rows
-from ledgers import MOMENTS
+from ledgers import MOMENTS, opened
 from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
@@ -36,9 +36,7 @@ EVENTS: Mapping[str, ReleaseEvent] = {k: event_of(kind_named(k), 2.0) for k in k
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
-    return ledger
+    return opened(tmp_path, allow_unprotected=True)
 
 
 def let_go(
@@ -114,8 +112,7 @@ def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: str, event: Rel
 
 
 def test_a_release_from_an_account_of_another_relation_is_refused(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True, relation=REPLACE)
+    ledger = opened(tmp_path, relation=REPLACE, allow_unprotected=True)
     with pytest.raises(BadInput, match="add-or-remove-one"):
         let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
     assert not ledger.account().entries
@@ -135,8 +132,7 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
 
     with pytest.raises(BudgetExhausted):
         let_go(ledger, "moments", read, Gaussian(0.1))
-    strict = Ledger(ledger.path.with_name("strict.jsonl"))
-    strict.open_account(Budget(1.0, 1e-5))
+    strict = opened(ledger.path.parent, Budget(1.0, 1e-5), "strict")
     with pytest.raises(BadInput, match="protected"):
         let_go(strict, "raw_rows", read)
 
@@ -179,8 +175,7 @@ def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
 
 
 def test_an_account_that_promises_groups_releases_nothing_without_them(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "patients.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), unit=unit_name("patient"))
+    ledger = opened(tmp_path, unit=unit_name("patient"))
     z, y = rows(5, 4, 3, seed=0)
     with pytest.raises(BadInput, match="expected the groups of the samples"):
         let_go(ledger, "moments", lambda: (z, y), Gaussian(4.0))
@@ -195,9 +190,7 @@ def test_an_account_that_promises_groups_releases_nothing_without_them(tmp_path:
 @pytest.fixture
 def replacing(tmp_path: Path) -> Ledger:
     """One under replace-one, which allows nothing unprotected."""
-    ledger = Ledger(tmp_path / "replacing.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), relation="replace-one")
-    return ledger
+    return opened(tmp_path, name="replacing", relation="replace-one")
 
 
 def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ledgers import opened
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Unprotected
-from panas.privacy.budget import Budget
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.compression import (
@@ -49,9 +49,7 @@ def request(noise: SumNoise = NOISE) -> ReleaseRequest:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    result = Ledger(tmp_path / "ledger.jsonl")
-    result.open_account(Budget(8.0, 1e-5))
-    return result
+    return opened(tmp_path)
 
 
 def test_numbers_are_what_the_release_says_with_noise_of_one_size():
@@ -64,7 +62,6 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     torch.testing.assert_close(result.B, one.T @ u, rtol=1e-4, atol=1e-4)
     assert result.variance == 0.25
     assert result.counts_variance == (0.5 / moments.COUNTS) ** 2
-    assert result.counts is not None
     assert torch.equal(result.counts, torch.bincount(rows().y, minlength=CLASSES).float())
     assert moments.numbers_of(D, CLASSES) == SIZE
     # A unit moves them by |u|^2 in A, |u| in B, and c in its label's count.
@@ -107,7 +104,6 @@ def test_shares_of_all_but_the_missing_make_up_the_noise():
     assert NOISE.scale(8) == pytest.approx(moments.SUM_SENSITIVITY * 1.5, rel=1e-5)
     assert NOISE.scale(10) / NOISE.scale(8) == pytest.approx((10 / 8) ** 0.5)
     assert NOISE.step * 2**24 <= NOISE.scale(8)
-    assert NOISE.trust is not None
     assert (NOISE.trust.sites, NOISE.trust.missing, NOISE.trust.local) == (10, 2, NOISE.local)
 
 
@@ -145,8 +141,7 @@ def test_a_share_has_the_noise_that_its_local_cost_says_and_half_of_it_is_caught
     assert abs(noise_of(ledger, discrete_gaussian) - 1) < error
     results = []
     for k in range(8):
-        one = Ledger(tmp_path / str(k) / "ledger.jsonl")
-        one.open_account(Budget(8.0, 1e-5))
+        one = opened(tmp_path / str(k))
         results.append(noise_of(one, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
     assert sum(results) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
 
@@ -154,8 +149,7 @@ def test_a_share_has_the_noise_that_its_local_cost_says_and_half_of_it_is_caught
 def test_without_noise_a_sum_is_exact_and_unprotected(tmp_path: Path):
     noise = SumNoise.of(KIND, 0.0, 4, 1, SIZE)
     assert (noise.event, noise.trust, noise.scale(3)) == (Unprotected(), None, 0.0)
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
+    ledger = opened(tmp_path, allow_unprotected=True)
     summand = add_to_sum(request(noise), rows, noise=noise, ledger=ledger)
     values = from_steps(summand.steps, noise.step)
     torch.testing.assert_close(values, moments.numbers(rows(), CLASSES), rtol=0, atol=1e-7)
@@ -166,8 +160,7 @@ def test_what_does_not_add_up_or_is_charged_as_something_else_is_refused(tmp_pat
     for name in ("class_sums", "raw_rows", "public_rows"):
         with pytest.raises(BadInput, match="expected a release that adds up"):
             summed_kind(name)
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-5), relation=REPLACE)
+    ledger = opened(tmp_path, relation=REPLACE)
     with pytest.raises(BadInput, match=ADD_OR_REMOVE):
         add_to_sum(request(), rows, noise=NOISE, ledger=ledger)
     with pytest.raises(BadInput, match="give that event"):

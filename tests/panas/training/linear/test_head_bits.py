@@ -76,8 +76,6 @@ def test_public_models_and_averages_have_their_bits_at_every_size():
     x = torch.rand(300, 1, 3, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     public = Samples(x[:80], (x[:80, 0, 0, 0] > 0).long() + (x[:80, 0, 1, 1] > 0.5), 3)
     forest, logistic = fit_public_forest(public), fit_public_logistic(public)
-    assert forest is not None
-    assert logistic is not None
     said = {"forest": forest.logits, "logistic": logistic.logits}
     whole = {name: of(x) for name, of in said.items()}
     prior = torch.tensor([0.2, 0.5, 0.3]).log()

@@ -44,9 +44,7 @@ def table(n: int, seed: int = 0) -> Samples:
 
 @cache
 def forest(n: int = 200) -> PublicForest:
-    result = fit_public_forest(table(n))
-    assert result is not None
-    return result
+    return fit_public_forest(table(n))
 
 
 def bare(samples: Samples) -> Tensor:
@@ -101,7 +99,6 @@ def test_an_average_follows_it_where_it_is_better():
 def test_even_votes_are_sharpened_and_then_likelier():
     public, test = table(600), table(2000, seed=1)
     result = fit_public_forest(public)
-    assert result is not None
     values = result.logits(test.inputs())
     assert result.temperature < 0.8
     assert F.cross_entropy(values, test.y) < 0.95 * F.cross_entropy(
@@ -153,16 +150,13 @@ def linear_table(n: int, seed: int = 0) -> Samples:
 
 @cache
 def logistic_of(n: int = 60) -> PublicLogistic:
-    result = fit_public_logistic(linear_table(n))
-    assert result is not None
-    return result
+    return fit_public_logistic(linear_table(n))
 
 
 def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logistic, "PENALTIES", (1.0,))
     train, test = linear_table(60), linear_table(300, seed=1)
     result = fit_public_logistic(train)
-    assert result is not None
     x, v = (s.inputs().flatten(1).numpy() for s in (train, test))
     scale = StandardScaler().fit(x)
     oracle = LogisticRegression(C=1.0, max_iter=1000, tol=1e-8)

@@ -82,8 +82,8 @@ def test_public_moments_count_fully_and_noised_ones_as_much_as_they_tell():
     torch.testing.assert_close(
         shared_head(replace(pooled, variance=1e14), public, 600), alone, atol=1e-3, rtol=0
     )
-    assert trust(pooled, 2000.0) == 1.0
-    assert trust(replace(pooled, variance=1.0), 2e3) > trust(replace(pooled, variance=9.0), 2e3)
+    assert trust(0.0, D, 2e3) == 1.0
+    assert trust(1.0, D, 2e3) > trust(9.0, D, 2e3)
     both = Moments(public.A + pooled.A, public.B + balance(pooled).B, 0.0)
     torch.testing.assert_close(shared_head(pooled, public, 600), ridge(both, 0.3))
 
