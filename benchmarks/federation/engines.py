@@ -52,11 +52,11 @@ class Counted:
     up: int = 0
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`."""
         self.down += sum(map(len, frames.values()))
-        for name, answer in self.carrier.carry(frames, seconds):
+        for name, answer in self.carrier.carry(frames, seconds, cap):
             self.up += len(answer)
             yield name, answer
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,11 @@ class Flat:
 
     prefix: str = ""  # of these keys
     only: tuple[str, ...] = ()  # the fields that are keys, the others keep their defaults; () all
+
+
+def about(default: Any, description: str) -> Any:
+    """A field: its default, and its unit, range and meaning, which `panas config` lists."""
+    return Field(default, description=description)
 
 
 class Section(BaseModel):

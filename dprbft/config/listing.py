@@ -73,28 +73,27 @@ def _declared() -> Iterator[tuple[str, str, str]]:
             for key, kind, about in _of_section(section):
                 yield f"{name}.{key}", kind, about
         else:
-            yield name, *_field(info, field_comments(RunConfig).get(name, ""))
+            yield name, *_field(info)
 
 
 def _of_section(section: type[Section]) -> Iterator[tuple[str, str, str]]:
     flat = {name: (prefix, names) for name, prefix, names in section.flat()}
-    comments = field_comments(section)
     for name, info in section.model_fields.items():
         if name not in flat:
-            yield name, *_field(info, comments.get(name, ""))
+            yield name, *_field(info)
             continue
         prefix, names = flat[name]
         owner: type = type(info.default)
         hints, inside = typing.get_type_hints(owner), field_comments(owner)
         for field in fields(owner):
             if field.name in names:
-                about = "; ".join(t for t in (comments.get(name), inside.get(field.name)) if t)
+                about = "; ".join(t for t in (info.description, inside.get(field.name)) if t)
                 yield prefix + field.name, _kind(hints[field.name]), about
 
 
-def _field(info: FieldInfo, comment: str) -> tuple[str, str]:
+def _field(info: FieldInfo) -> tuple[str, str]:
     ranges = ", ".join(text for m in _bounds(info) if (text := _range(m)))
-    return _kind(info.annotation), "; ".join(t for t in (ranges, comment) if t)
+    return _kind(info.annotation), "; ".join(t for t in (ranges, info.description) if t)
 
 
 def _bounds(info: FieldInfo) -> Iterator[object]:

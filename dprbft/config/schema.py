@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from dprbft.config import sections
-from dprbft.config.flat import Section, flatten
+from dprbft.config.flat import Section, about, flatten
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
@@ -24,8 +24,8 @@ ROUNDS_SHARE = 0.3
 class RunConfig(Section):
     """Everything that decides a run's outcome; what merely runs it (workers, device) is apart."""
 
-    preset: sections.Preset = "sound"  # what the other settings are unless they are set
-    seed: sections.Natural = 0  # of data, search and weights; never of privacy noise
+    preset: sections.Preset = about("sound", "what the other settings are unless they are set")
+    seed: sections.Natural = about(0, "of data, search and weights; never of privacy noise")
     data: sections.Data = sections.Data()
     network: sections.Network = sections.Network()
     search: sections.Search = sections.Search()

@@ -28,8 +28,6 @@ from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
-from panas.data.facts import Facts
-from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import exclusive
@@ -147,22 +145,7 @@ def check_settings(run: Path, config: RunConfig) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a new run would find: all that is public of its data."""
-
-    facts: Facts
-    public: Samples
-    unlabelled: Samples
-
-
-def look(config: RunConfig) -> Found:
-    """Load the data of a new run, of which nothing is written; BadInput if they are refused."""
-    plan = plan_sites(Path(), config)
-    return Found(plan.facts, plan.public, plan.unlabelled)
-
-
-def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
     if config.privacy.secure_sum:
         check_libraries()
@@ -170,12 +153,12 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     checks(config, view)
 
 
-def _check_updates(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def _check_updates(config: RunConfig, view: RunView | SitesPlan) -> None:
     side = Side(config, view.facts, view.public)
     update_method(config.federation.method).check(side)
 
 
-def _check_networks(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def _check_networks(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))

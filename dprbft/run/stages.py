@@ -89,7 +89,7 @@ def exchange_stage(run: OpenRun) -> None:
     if "join" not in stages_of(run.config):
         return
     with exclusive(run.folder / "join"):
-        there, files = join_stage(run, stage="join"), server_files(run)
+        there, files = join_stage(run, stage="join"), server_files(run.view)
         if not is_done(run.folder, "join"):
             with timed(run.folder, "join"):
                 exchange(run, frozenset(there))

@@ -91,7 +91,7 @@ class InThread:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name in reversed(list(frames)):
             verb = Request.from_bytes(frames[name]).verb

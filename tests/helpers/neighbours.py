@@ -289,7 +289,7 @@ class Watched:
     seen: list[Seen] = field(default_factory=list)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name, frame in frames.items():
             request, told = Request.from_bytes(frame), list[Served]()

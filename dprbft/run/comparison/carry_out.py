@@ -10,10 +10,7 @@ from dprbft.run.comparison.outcome import Outcome, note_outcome, read_outcome
 from dprbft.run.comparison.plan import Plan, Planned
 from dprbft.run.directory import Ground, OpenRun, check_settings, hold, prepare
 from dprbft.run.events import Listener
-from dprbft.run.stages import (
-    all_stages,
-    begin,
-)
+from dprbft.run.stages import all_stages, begin
 from dprbft.run.view import has_results
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 

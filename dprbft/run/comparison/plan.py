@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from dprbft.config.families import method_names
 from dprbft.config.schema import RunConfig
 from dprbft.run.comparison.experiment import ColumnName, Experiment, Row, Settings, Size
 from dprbft.run.comparison.settings import Entry, config_of, entry_named, settings_for
-from dprbft.run.directory import Found, check_stages, look
+from dprbft.run.directory import check_stages
+from dprbft.run.sites.plan import SitesPlan, plan_sites
 from panas.runtime.errors import BadInput
 
 ALL = "all"
@@ -86,7 +87,7 @@ def plan(request: Request) -> Plan:
     every = (every_method() if name == ALL else [name] for name in names)
     entries = _entries([*chain.from_iterable(every)], experiment)
     rows = experiment.rows_at(size) if experiment else (None,)
-    settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, Found]()
+    settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, SitesPlan]()
     for entry in entries:
         try:
             result = _cells(entry, request, rows, columns)
@@ -120,8 +121,7 @@ def every_method() -> list[str]:
 
 def _names(request: Request) -> tuple[str, ...]:
     """The methods that are asked for, else those of the experiment at this size."""
-    experiment = request.experiment
-    names = request.methods
+    experiment, names = request.experiment, request.methods
     if names is None and experiment:
         names = experiment.at(request.size).methods or experiment.methods
     if not names:
@@ -142,14 +142,12 @@ def _columns(request: Request) -> tuple[ColumnName, ...]:
 
 def _count(request: Request) -> int:
     """The same of the number of seeds."""
-    wanted, experiment = request.seeds, request.experiment
-    if wanted is None and experiment:
-        wanted = experiment.at(request.size).seeds
-    if wanted is None:
-        wanted = SEEDS[request.size]
-    if wanted < 1:
-        raise BadInput(f"expected --seeds of at least 1, got {wanted}; give 5")
-    return wanted
+    seeds, experiment = request.seeds, request.experiment
+    if seeds is None:
+        seeds = (experiment and experiment.at(request.size).seeds) or SEEDS[request.size]
+    if seeds < 1:
+        raise BadInput(f"expected --seeds of at least 1, got {seeds}; give 5")
+    return seeds
 
 
 def _entries(names: Sequence[str], experiment: Experiment | None) -> list[Entry]:
@@ -182,15 +180,16 @@ def _cells(
     }
 
 
-def _check(config: RunConfig, seen: dict[str, Found]) -> None:
+def _check(config: RunConfig, seen: dict[str, SitesPlan]) -> None:
     """Refuse what a run of its own would refuse; data that were `seen` are not loaded again."""
     shared = {"data", "privacy", "federation", "seed"}
-    told = config.model_dump(mode="json", include=shared)
+    settings = config.model_dump(mode="json", include=shared)
     for key in ("method", "rounds", "options"):
-        del told["federation"][key]
-    key = json.dumps(told, sort_keys=True)
+        del settings["federation"][key]
+    key = json.dumps(settings, sort_keys=True)
     if key not in seen:
-        seen[key] = look(config)
+        # Without what makes its sites, which holds all samples.
+        seen[key] = replace(plan_sites(Path(), config), make=tuple)
     check_stages(config, seen[key])
 
 

@@ -26,10 +26,6 @@ class Difference:
     p: float | None  # of the paired t-test, two-sided; None where nothing varies
     pairs: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
-
 
 def paired(own: Sequence[float], other: Sequence[float]) -> Difference | None:
     """The difference of `own` over `other`, pair by pair; None without a pair.
@@ -203,7 +199,7 @@ def _difference(cells: Mapping[Cell, BySeed], cell: Cell, first: str) -> dict[st
     own, other = cells[cell], cells[reference]
     pairs = [pair for seed in own if seed in other for pair in _pairs(own[seed], other[seed])]
     difference = paired([a for a, _ in pairs], [b for _, b in pairs])
-    return {**difference.to_json(), "to": first, "column": reference.column} if difference else None
+    return {**asdict(difference), "to": first, "column": reference.column} if difference else None
 
 
 def _pairs(own: Outcome, other: Outcome) -> list[tuple[float, float]]:

@@ -52,12 +52,9 @@ class Sites(Protocol):
         """Why a site has no part in what it was asked last."""
         ...
 
-    def outcome(self, step: Step, site: int) -> events.Event | None:
-        """The event that a site has finished a step; None if there is none."""
-        ...
-
-    def started(self, site: int) -> events.Event:
-        """The event that a site is ready for round 1."""
+    def outcome(self, step: events.StageName, site: int) -> events.Event | None:
+        """The event that a site has finished a step, or ("start") is ready for round 1; None if
+        there is none."""
         ...
 
     def accuracy(self, sites: Sequence[int]) -> float | None:
@@ -105,9 +102,13 @@ class Local:
         """As `Sites.why`: what a site here refuses stops the run, so that it is not there."""
         return "absent"
 
-    def outcome(self, step: Step, site: int) -> events.Event | None:
+    def outcome(self, step: events.StageName, site: int) -> events.Event | None:
         """As `Sites.outcome`: nothing of a site that has gone meanwhile."""
         paths = self._view.sites[site]
+        if step == "start":
+            for score in read_scores(paths.home)[:1]:
+                return events.SiteStarted(paths.name, score.validation)
+            return events.SiteLeftOut(paths.name, "train")  # it has gone meanwhile
         if not paths.is_present:
             return None
         if step == "search":
@@ -116,13 +117,6 @@ class Local:
             return events.SiteTuned(paths.name, TuningRecord.read(paths.home))
         report = SiteReport.read(paths.home)
         return events.SiteKept(paths.name, report.shares, report.steps.joined)
-
-    def started(self, site: int) -> events.Event:
-        """As `Sites.started`."""
-        paths = self._view.sites[site]
-        for score in read_scores(paths.home)[:1]:
-            return events.SiteStarted(paths.name, score.validation)
-        return events.SiteLeftOut(paths.name, "train")  # it has gone meanwhile
 
     def accuracy(self, sites: Sequence[int]) -> float | None:
         """As `Sites.accuracy`: on validation samples."""

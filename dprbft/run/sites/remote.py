@@ -73,13 +73,10 @@ class Remote:
         """As `Sites.why`."""
         return self._why.get(site, "absent")
 
-    def outcome(self, step: Step, site: int) -> events.Event | None:
-        """As `Sites.outcome`: what it found stays there."""
-        return events.SiteDone(self.names[site], step)
-
-    def started(self, site: int) -> events.Event:
-        """As `Sites.started`: its accuracy stays there."""
-        return events.SiteStarted(self.names[site], None)
+    def outcome(self, step: events.StageName, site: int) -> events.Event | None:
+        """As `Sites.outcome`: what it found, and its accuracy, stay there."""
+        name = self.names[site]
+        return events.SiteStarted(name, None) if step == "start" else events.SiteDone(name, step)
 
     def accuracy(self, sites: Sequence[int]) -> float | None:
         """As `Sites.accuracy`: it is not known."""

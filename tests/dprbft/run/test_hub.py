@@ -249,12 +249,12 @@ class Weighed:
     bytes: Counter[str] = field(default_factory=Counter)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for frame in frames.values():
             self.down.append(Request.from_bytes(frame))
             self.bytes["down"] += len(frame)
-        for name, answer in self.carrier.carry(frames, seconds):
+        for name, answer in self.carrier.carry(frames, seconds, cap):
             self.bytes["up"] += len(answer)
             yield name, answer
 

@@ -60,7 +60,7 @@ class TwoFaced(InThread):
     """A hub that tells the last site other settings than the others."""
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         changed = dict(frames)
         request = Request.from_bytes(frames[NAMES[-1]]) if NAMES[-1] in frames else None
@@ -69,7 +69,7 @@ class TwoFaced(InThread):
             config = RunConfig.model_validate_json(hello.config).model_copy(update={"seed": 1})
             hello = replace(hello, config=config.model_dump_json())
             changed[NAMES[-1]] = replace(request, content=hello.to_bytes()).to_bytes()
-        yield from super().carry(changed, seconds)
+        yield from super().carry(changed, seconds, cap)
 
 
 @pytest.mark.slow

@@ -41,10 +41,10 @@ class Recorded:
     up: list[tuple[str, bytes]] = field(default_factory=list)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         self.down += map(Request.from_bytes, frames.values())
-        for name, answer in self.carrier.carry(frames, seconds):
+        for name, answer in self.carrier.carry(frames, seconds, cap):
             self.up.append((name, answer))
             yield name, answer
 
