@@ -97,14 +97,12 @@ def _may_look(settings: dict[str, Any]) -> bool:
     """Whether a search by default looks at samples: where there are public ones, or it is left out
     without any."""
     try:
-        if not FederationSettings.model_validate(settings.get("federation", {})).family.must_search:
-            return True
+        federation = FederationSettings.model_validate(settings.get("federation", {}))
         source = Data.model_validate(settings.get("data", {})).source
-        federation = settings.get("federation", {})
-        come_split = any(federation.get(key) for key in ("sites", "client_data", "remote"))
-        return source.has_public and not (come_split and source.public_data is None)
     except ValidationError:
         return True  # the whole configuration will say so
+    open_to_all = source.has_public and not (federation.comes_split and source.public_data is None)
+    return open_to_all or not federation.family.must_search
 
 
 def merge(*layers: dict[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,12 @@
 go straight to them; else Flower carries them by what `[flower]` says.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from dprbft.config.files import read_toml
 from dprbft.config.flat import Section
 from dprbft.config.sections import Name
 from panas.runtime.errors import BadInput
@@ -46,9 +46,7 @@ def read_hub(folder: Path) -> HubSettings:
     if not path.is_file():
         raise BadInput(f"expected a hub with a {HUB} at {folder}, found none; `panas deploy init`")
     try:
-        return HubSettings.model_validate(tomllib.loads(path.read_text()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+        return HubSettings.model_validate(read_toml(path))
     except ValidationError as e:
         error = e.errors()[0]
         key = ".".join(str(part) for part in error["loc"])

@@ -104,17 +104,12 @@ def _bounds(info: FieldInfo) -> Iterator[object]:
             yield from (m for field in get_args(inner)[1:] for m in field.metadata)
 
 
+BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
+
+
 def _range(bound: object) -> str:
-    match bound:
-        case Ge(x):
-            return f"at least {x}"
-        case Gt(x):
-            return f"above {x}"
-        case Le(x):
-            return f"at most {x}"
-        case Lt(x):
-            return f"below {x}"
-    return ""
+    name, words = BOUNDS.get(type(bound), ("", ""))
+    return f"{words} {getattr(bound, name)}" if name else ""
 
 
 def _kind(annotation: Any) -> str:

@@ -21,8 +21,9 @@ from dprbft.paths import (
     unlabelled_file,
 )
 from dprbft.run.events import Listener
-from dprbft.run.sites.known import Local, Sites
+from dprbft.run.sites.known import Local
 from dprbft.run.sites.plan import SitesPlan, plan_sites
+from dprbft.run.sites.remote import Remote
 from dprbft.run.view import RunView
 from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import search_space
@@ -41,11 +42,11 @@ class OpenRun:
     config: RunConfig
     engine: Engine
     listener: Listener = lambda event: None
-    elsewhere: Sites | None = None  # what it knows of sites that are not on this machine
+    elsewhere: Remote | None = None  # what it knows of sites that are not on this machine
     minimum: int = 1  # sites that it begins with, at least, and of a round
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> Local | Remote:
         """What it knows of its sites."""
         return self.elsewhere or Local(self.view)
 

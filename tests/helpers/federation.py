@@ -23,7 +23,7 @@ from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import Hub, flower_hub
 from dprbft.engines.flower.carrier import FlowerCarrier
-from dprbft.engines.flower.link import free_port
+from dprbft.engines.flower.hub import free_port
 
 ROOT = Path(__file__).parents[2]
 REPEATABLE = ROOT / "tests" / "flower" / "repeatable"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tiny_runs import SEARCH
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -63,14 +64,7 @@ def hub_config(root: Path, folders: list[Path], **privacy: Any) -> RunConfig:
         {
             "data": {"public_data": str(public), "public_limit": 60},
             "network": {"width": 16, "features": 16},
-            "search": {
-                "population": 2,
-                "generations": 0,
-                "epochs": 1,
-                "max_blocks": 3,
-                "widths": [16],
-                "student_steps": 1,
-            },
+            "search": SEARCH,
             "training": {"student_steps": 1},
             "tuning": {"trials": 0},
             "federation": {

@@ -107,11 +107,6 @@ def fits(certificate: bytes, key: bytes) -> bool:
     return _read(certificate).public_key() == _read_key(key).public_key()
 
 
-def names_host(seen: Seen, host: str) -> bool:
-    """Whether a certificate is for a host; wildcards are not known here."""
-    return host.lower() in {h.lower() for h in seen.hosts}
-
-
 def check_host(host: str) -> None:
     """BadInput for what is no name of a host and no address."""
     try:

@@ -153,14 +153,9 @@ class FlowerCarrier:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
 
         Answers have at most `cap` bytes; the hub's door reads no larger one. A site that sends one,
-        or what is no answer, yields no bytes.
-
-        An answer to an earlier call, which that no longer waited for, is yielded too: whoever asks
-        knows its requests, and tells it from those of this call.
-
-        Raises:
-            PanasError: if Flower does not run, and cannot be started.
-
+        or what is no answer, yields no bytes. An answer to an earlier call, which that no longer
+        waited for, is yielded too: whoever asks knows its requests. PanasError if Flower does not
+        run, and cannot be started.
         """
         if self._relay is None:
             self._stop()

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,11 +85,8 @@ class Unreachable(PanasError):
 def check_hub(address: str, certificate: Path) -> None:
     """Look whether a hub answers by TLS, as the one that `certificate` vouches for.
 
-    Raises:
-        Unreachable: if nobody answers.
-        BadInput: if the hub's certificate has expired, is for another host, or is another's; or
-            `certificate` is none.
-
+    Unreachable if nobody answers. BadInput if the hub's certificate has expired, is for another
+    host, or is another's; or `certificate` is none.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -157,6 +154,25 @@ def without(arguments: Sequence[str], *names: str) -> list[str]:
             result.append(word)
         skip = word in names
     return result
+
+
+def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool]) -> bool:
+    """Whether somebody answers at an address within some seconds, for as long as `is_up` holds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and is_up():
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def handed(secret: bytes) -> int:
@@ -228,7 +244,7 @@ def _run(
     secret, host = os.urandom(32), outside.getsockname()
     files = [option(wanted, f"--ssl-{name}") for name in ("certfile", "keyfile")]
     tls = None if insecure else tls_of(*files)
-    hall = Hall(lambda line: _say(f"panas: {line}"))
+    hall = Hall(say)
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
         app.add_middleware(Door, hall=hall, node_of=known_node(app))
@@ -258,7 +274,8 @@ def _start_programs(
 ) -> subprocess.Popen[bytes]:
     """Start what runs the hub's relays; it ends with this process."""
     source = handed(secret)
-    trust = ["--insecure"] if insecure else ["--root-certificates", _authority(wanted)]
+    authority = option(wanted, "--ssl-ca-certfile") or ""
+    trust = ["--insecure"] if insecure else ["--root-certificates", authority]
     command = ["flower-superexec", *trust, "--runtime-api-address", f"127.0.0.1:{port}"]
     command += ["--superexec-auth-secret-file", f"/dev/fd/{source}"]
     command += ["--parent-pid", str(os.getpid())]
@@ -270,12 +287,9 @@ def _start_programs(
         os.close(source)
 
 
-def _authority(wanted: Sequence[str]) -> str:
-    return option(wanted, "--ssl-ca-certfile") or ""
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+def say(line: str) -> None:
+    """Write a line for whoever runs this process."""
+    sys.stderr.write(f"panas: {line}\n")
     sys.stderr.flush()
 
 

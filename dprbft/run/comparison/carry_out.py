@@ -46,10 +46,7 @@ def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
     """What a run came to, which is carried out if it is not finished.
 
     One whose budget ends before its rounds do keeps its last valid models, and is told by them.
-
-    Raises:
-        PanasError: where its budget does not pay for it, or it cannot go on.
-
+    PanasError where its budget does not pay for it, or it cannot go on.
     """
     run, config = folder / planned.folder, planned.config
     if (outcome := read_outcome(run)) is not None:

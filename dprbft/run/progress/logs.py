@@ -6,7 +6,7 @@ candidates it has scored; this reads both.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,6 @@ A line with "candidates" tells how many have been scored so far, of "at_most" in
 CANDIDATES = candidates_file(Path()).name
 EVERY = 0.5
 """Seconds between two looks."""
-
-
-def _scored(path: Path) -> dict[str, Any] | None:
-    """How many candidates a search that is under way has scored; None where nothing says so."""
-    try:
-        return read_json(path)
-    except BadInput:
-        return None
 
 
 @contextmanager
@@ -56,7 +48,9 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
                 for line in lines[told[site] :]:
                     progress(site, line, live)
                 told[site] = len(lines)
-                scored = _scored(path.with_name(CANDIDATES))
+                scored = dict[str, Any]()
+                with suppress(BadInput):  # the file is there while a search is under way
+                    scored = read_json(path.with_name(CANDIDATES))
                 if scored and scored["candidates"] > seen[site]:
                     seen[site] = scored["candidates"]
                     progress(site, scored, live)

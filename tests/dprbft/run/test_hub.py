@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
+from elsewhere import (
+    NAMES,
+    InThread,
+    charges,
+    hub_config,
+    lead,
+    make_sites,
+    opened,
+    repeat_noise,
+)
 
 from dprbft.config.files import build_config, load_config, without_unread
 from dprbft.engines.frames import Request
@@ -20,32 +29,12 @@ from dprbft.paths import SitePaths, predictor_file, read_sites, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.hub import answer_caps
-from dprbft.run.stages import (
-    begin,
-    exchange_stage,
-    join_stage,
-    search_stage,
-    stages_of,
-    train_stage,
-    tune_stage,
-)
+from dprbft.run.stages import begin, exchange_stage, join_stage, search_stage
 from dprbft.run.summary import summarise
 from dprbft.server.records import read_rounds
 from dprbft.site.data import load_samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
-
-
-def carry_out(run: OpenRun) -> None:
-    """As `panas run` does, without an audit."""
-    there = begin(run, Ground.of(run.folder))
-    exchange_stage(run)
-    stages = stages_of(run.config)
-    if "search" in stages:
-        there = search_stage(run)
-    if "tune" in stages:
-        tune_stage(run, there)
-    train_stage(run)
 
 
 def head_of(run: Path) -> bytes:
@@ -65,7 +54,7 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     here, there = make_sites(tmp_path / "here"), make_sites(tmp_path / "there")
     config, heard = hub_config(tmp_path / "there", protected=whole), list[Event]()
     run = tmp_path / "hub" / "trial"
-    carry = carry_out if whole else exchange_stage
+    carry = lead if whole else exchange_stage
     carry(opened(run, config, InThread(there), heard))
     monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))  # both have sites of the same keys
     changed = {"remote": (), "sites": [str(path) for path in here.values()]}
@@ -165,13 +154,13 @@ def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
         return site not in away
 
     run, config = tmp_path / "trial", hub_config(tmp_path)
-    carry_out(opened(run, config, InThread(sites, before=before), heard))
+    lead(opened(run, config, InThread(sites, before=before), heard))
     assert ("b", "search", "absent") in left_out(heard)
     assert summarise(run, config)["absent"] == ["b"]
     away.add("nobody")
     away.remove("b")
     spent, carrier = charges(sites), InThread(sites)
-    carry_out(opened(run, config, carrier, resume=True))
+    lead(opened(run, config, carrier, resume=True))
     summary = summarise(run, config)
     assert (summary["absent"], summary["finished"]) == ([], True)
     assert {name: c[: len(spent[name])] for name, c in charges(sites).items()} == spent
@@ -200,7 +189,7 @@ def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: 
             return False
         return True
 
-    carry_out(opened(run, config, InThread(sites, before=before), heard))
+    lead(opened(run, config, InThread(sites, before=before), heard))
     first, second = read_rounds(server_folder(run))
     assert (first.sites, first.absent, second.sites) == ((0, 1), (2,), (0, 1, 2))
     assert SiteMissed("c", 1, "absent") in heard

@@ -1,12 +1,11 @@
 """A secure sum between nodes: their keys sign what opens it."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
+from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, with_keys
 
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
@@ -15,7 +14,6 @@ from dprbft.messages import Hello
 from dprbft.paths import SitePaths, refusal_file, server_folder, sum_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage
-from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.secure_sum.keys import ANNOUNCED_BYTES
 from dprbft.server.sum_checkpoint import SumFiles
 from panas.runtime.errors import BadInput
@@ -27,15 +25,6 @@ def summed(folder: Path) -> RunConfig:
     config["privacy"] |= {"trust": "secure-sum"}
     config["federation"] |= {"secure_minimum": 3}
     return build_config(without_unread(config))
-
-
-def with_keys(sites: dict[str, Path]) -> None:
-    keys = {name: new_key() for name in sites}
-    public = {name: public_of(key).decode() for name, key in keys.items()}
-    for name, folder in sites.items():
-        (folder / "node.key").write_bytes(keys[name])
-        about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
-        (folder / "federation.json").write_text(json.dumps(about))
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import torch
 from ledgers import accounts
 from site_data import with_data
 
-from dprbft.config.files import build_config, load_config
-from dprbft.config.schema import RunConfig, participants
+from dprbft.config.files import load_config
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import home, read_sites, search_file, tune_file
 from dprbft.run import directory
@@ -315,11 +315,6 @@ def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
     tuned = read_json(tune_file(home(tmp_path / "r", 0)))
     assert "raise epsilon" in tuned["refused"]
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
-
-
-def test_the_participants_of_the_first_round_are_not_all_by_accident():
-    config = build_config({"federation": {"method": "dprbft", "clients": 9, "participation": 0.34}})
-    assert {len(c) for c in participants(config)} == {3}
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import pytest
 
 from dprbft.engines.deploy.certificates import new_authority
 from dprbft.engines.flower import hub, site
-from dprbft.engines.flower.link import environment, free_port
+from dprbft.engines.flower.hub import free_port
+from dprbft.engines.flower.link import environment
 from panas.runtime.errors import BadInput
 
 
