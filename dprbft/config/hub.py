@@ -61,15 +61,15 @@ def socket_paths(folder: Path, settings: HubSettings) -> dict[str, Path]:
 
 def public_keys(folder: Path, settings: HubSettings) -> dict[str, bytes] | None:
     """The public keys of sites (PEM), by their names; None where none are given."""
-    if not settings.keys:
-        return None
-    return {name: _key(folder, name, text) for name, text in settings.keys.items()}
-
-
-def _key(folder: Path, name: str, text: str) -> bytes:
-    if text.lstrip().startswith("-----BEGIN"):
-        return text.encode()
-    path = folder / text
-    if not path.is_file():
-        raise BadInput(f"expected the public key of {name} at {path}, found none; copy it there")
-    return path.read_bytes()
+    keys = dict[str, bytes]()
+    for name, text in settings.keys.items():
+        if text.lstrip().startswith("-----BEGIN"):
+            keys[name] = text.encode()
+            continue
+        path = folder / text
+        if not path.is_file():
+            raise BadInput(
+                f"expected the public key of {name} at {path}, found none; copy it there"
+            )
+        keys[name] = path.read_bytes()
+    return keys or None

@@ -59,9 +59,15 @@ class OpenRun:
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
     """Make a run directory and its sites, or check that an existing one may be continued.
 
-    `resume` continues what is there; so does `shared`, for commands that fill a directory one
-    after the other (search, tune, train). Nothing is written where a directory in use, a data set
-    or the settings are refused. Returns `config`.
+    Nothing is written where a directory in use, a data set or the settings are refused. Returns
+    `config`.
+
+    Args:
+        run: the directory, made if need be.
+        config: the settings of the run.
+        resume: whether to continue what is there.
+        shared: the same, for commands that fill a directory one after the other (search, tune).
+
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
     # A name with a dot is a lock, or a file that is being written.

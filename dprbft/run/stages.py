@@ -106,9 +106,13 @@ def exchange_stage(run: OpenRun) -> None:
 def search_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Search the architecture of the sites that have none yet (all, by default).
+    """Search the architecture of the sites that have none yet; returns those that have one now.
 
-    `progress` hears of every generation of every site. Returns the sites that have one now.
+    Args:
+        run: a run that is open for work.
+        clients: numbers of the sites that search, from 0; None: all.
+        progress: hears of every generation of every site.
+
     """
     return _own_stage(run, "search", clients, progress)
 
@@ -116,9 +120,13 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the sites that have none yet (all, by default).
+    """Tune the DP-SGD settings of the sites that have none yet; returns those that have some now.
 
-    `progress` hears of every trial of every site. Returns the sites that have some now.
+    Args:
+        run: a run that is open for work.
+        clients: numbers of the sites that tune, from 0; None: all.
+        progress: hears of every trial of every site.
+
     """
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):

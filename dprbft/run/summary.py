@@ -1,12 +1,8 @@
 """The outcome of a run: summary.json, from what the stages left in the sites' folders.
 
-Accuracies are the simulator's view, which holds every test split; no site would tell them.
-
-Exact pooling: the shared head of all sites' samples without noise, in a simulator's view.
-
-It is measured once a run has trained, for the summary to show what the noise on releases costs.
-It reads the training samples of all sites on one machine, and nothing is charged for it: its
-accuracies are of the simulator's view, as all others, and the head is not kept.
+Accuracies are the simulator's view, which holds every test split; no site would tell them. Among
+them is that of exact pooling, the shared head of all sites' samples without noise: it shows what
+the noise on releases costs, nothing is charged for it, and the head is not kept.
 """
 
 import statistics
@@ -225,15 +221,16 @@ def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
-        "local_last": _mean([a["local_last"] for a in results]),
-        "global_last": _mean([a["global_last"] for a in results]),
-        "pooled": _mean([a["pooled"] for a in results]),
+        "local_last": mean_known([a["local_last"] for a in results]),
+        "global_last": mean_known([a["global_last"] for a in results]),
+        "pooled": mean_known([a["pooled"] for a in results]),
         "ladder": {
-            step: _mean([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
+            step: mean_known([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_known(values: Sequence[float | None]) -> float | None:
+    """The mean of the values that are known; None if none is."""
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if known else None

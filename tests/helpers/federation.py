@@ -181,6 +181,14 @@ def wait_for(holds: Callable[[], Any], seconds: float = 240.0) -> None:
         time.sleep(0.1)
 
 
+def is_running(process: int) -> bool:
+    """Whether a process is there, and is not merely waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def alive(token: str) -> list[tuple[int, str]]:
     """Processes, and their commands, that have this token in their environment."""
     mark, result = f"{TOKEN}={token}".encode(), list[tuple[int, str]]()

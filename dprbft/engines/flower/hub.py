@@ -62,7 +62,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    wanted = [a for a in arguments if a != "--enable-supernode-auth" and not is_parent(a)]
+    wanted = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
     return wanted if "--simulation" in wanted else [*wanted, "--enable-supernode-auth"]
 
 
@@ -116,15 +116,10 @@ def with_parent() -> str:
     return f"{PARENT}={os.getpid()}"
 
 
-def is_parent(word: str) -> bool:
-    """Whether a word of the command line is that option."""
-    return word.startswith(PARENT)
-
-
 def follow_parent(arguments: Sequence[str]) -> None:
     """End with the process that the command line names, if it does."""
-    for word in filter(is_parent, arguments):
-        end_with_parent(int(word.partition("=")[2]))
+    if parent := option(arguments, PARENT):
+        end_with_parent(int(parent))
 
 
 def end_with_parent(parent: int) -> None:

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dprbft.engines.flower.hub import (
+    PARENT,
     QUIET,
     Unreachable,
     check_hub,
@@ -25,7 +26,6 @@ from dprbft.engines.flower.hub import (
     free_port,
     handed,
     is_loopback,
-    is_parent,
     option,
     say,
     without,
@@ -48,8 +48,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS to {address}, which is another machine, got --insecure; give "
             "--root-certificates"
         )
-    wanted = without(arguments, "--socket", "--isolation", "--superexec-auth-secret-file")
-    return [word for word in wanted if not is_parent(word)]
+    return without(arguments, "--socket", "--isolation", "--superexec-auth-secret-file", PARENT)
 
 
 def main(arguments: Sequence[str]) -> None:

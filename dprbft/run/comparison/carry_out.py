@@ -80,7 +80,12 @@ def carry_out(
 ) -> Results:
     """All runs of a plan, one after the other; one that fails does not stop the others.
 
-    `tell` hears of each as it ends.
+    Args:
+        folder: the directory of the comparison, made if need be.
+        plan: which runs, of `dprbft.run.comparison.plan.plan`.
+        machine: where runs are computed.
+        tell: hears of each run as it ends.
+
     """
     results = Results(plan=plan, found={}, failed={})
     for planned in plan.runs:

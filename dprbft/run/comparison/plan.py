@@ -84,7 +84,8 @@ def plan(request: Request) -> Plan:
     names, columns = _names(request), _columns(request)
     seeds = range(request.first_seed, request.first_seed + _count(request))
     named = {entry.name for entry in _entries([n for n in names if n != ALL], experiment)}
-    every = (every_method() if name == ALL else [name] for name in names)
+    methods = sorted(method_names(), key=lambda name: (name != YARDSTICK, name))
+    every = (methods if name == ALL else [name] for name in names)
     entries = _entries([*chain.from_iterable(every)], experiment)
     rows = experiment.rows_at(size) if experiment else (None,)
     settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, SitesPlan]()
@@ -112,11 +113,6 @@ def plan(request: Request) -> Plan:
         runs=tuple(_runs(settings, seeds)),
         left_out=left_out,
     )
-
-
-def every_method() -> list[str]:
-    """All methods, the yardstick first."""
-    return sorted(method_names(), key=lambda name: (name != YARDSTICK, name))
 
 
 def _names(request: Request) -> tuple[str, ...]:

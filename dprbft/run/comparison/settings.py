@@ -95,7 +95,8 @@ def settings_for(
         settings = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
         settings += [*entry.variant.at(size)] if entry.variant else []
         settings += [user]
-    shared = merge(_defaults(), *map(_shared, (BASE[size], *settings)))
+    defaults = RunConfig().model_dump(exclude_none=True)  # presets change none that are shared
+    shared = merge(*map(_shared, (defaults, BASE[size], *settings)))
     merged = merge(BASE[size], own, *settings, shared, {"federation": {"method": entry.method}})
     if math.isinf(own_column.get("privacy", {}).get("epsilon", 0.0)):
         merged = merge(merged, {"privacy": {"epsilon": math.inf, "epsilons": []}})
@@ -138,9 +139,3 @@ def _own(settings: Settings) -> Settings:
         if section in kept:
             kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
     return kept
-
-
-def _defaults() -> Settings:
-    """The defaults of the shared settings, which presets do not change here."""
-    written = RunConfig().model_dump(exclude_none=True)
-    return _shared(written)

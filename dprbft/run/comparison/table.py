@@ -15,6 +15,7 @@ from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.experiment import COLUMNS, ColumnName
 from dprbft.run.comparison.outcome import Outcome, Point
 from dprbft.run.comparison.plan import Cell
+from dprbft.run.summary import mean_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +157,8 @@ def _figures(
             for part in result[0].parts[0]
         },
         "targets": {f"{goal:g}": _target(result, goal) for goal in goals},
-        "parameters": _mean([x for o in result for x in o.parameters]),
-        "macs": _mean([x for o in result for x in o.macs]),
+        "parameters": mean_known([x for o in result for x in o.parameters]),
+        "macs": mean_known([x for o in result for x in o.macs]),
         "search_seconds": fmean(
             o.seconds.get("search", 0.0) + o.seconds.get("tune", 0.0) for o in result
         ),
@@ -172,19 +173,14 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return fmean(known) if known else None
-
-
 def _measured(found: Sequence[Outcome], name: str) -> float | None:
-    return _mean([m[name] for o in found for m in o.metrics])
+    return mean_known([m[name] for o in found for m in o.metrics])
 
 
 def _by_class(found: Sequence[Outcome], name: str) -> list[float | None]:
     """The mean over sites that have samples of a class, class by class."""
     rows = [m[name] for o in found for m in o.metrics]
-    return [_mean(values) for values in zip(*rows, strict=True)]
+    return [mean_known(values) for values in zip(*rows, strict=True)]
 
 
 def _difference(cells: Mapping[Cell, BySeed], cell: Cell, first: str) -> dict[str, Any] | None:

@@ -81,10 +81,7 @@ ROUNDS: dict[str, Any] = {"federation": {"method": "dprbft"}}
         ({"search": {"max_blocks": 0}}, "search.max_blocks"),
         ({"tuning": {"batch_sizes": "few"}} | ROUNDS, "tuning.batch_sizes"),
         ({"training": {"learning_rate": math.inf}} | ROUNDS, "training: expected learning_rate"),
-        (
-            {"training": {"warm_learning_rate": 0}} | ROUNDS,
-            "training.warm_*: expected",
-        ),
+        ({"training": {"warm_learning_rate": 0}} | ROUNDS, "training.warm_*: expected"),
         ({"training": {"warm_batch_size": "few"}} | ROUNDS, "training.warm_batch_size"),
         ({"training": {"noise_multiplier": 0.0}}, "training.noise_multiplier"),
         ({"federation": {"participation": 0.0}}, "federation.participation"),

@@ -5,13 +5,14 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elsewhere import hub_config, make_sites
 
 from dprbft.config.hub import HubSettings
 from dprbft.engines import framed
-from dprbft.engines.framed import Framed, Late, UnixCarrier
+from dprbft.engines.framed import Carrier, Framed, Late, UnixCarrier
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.node.daemon import KEY, Node
 from dprbft.engines.node.listen import run_node
@@ -80,23 +81,27 @@ def listening(path: Path, answer: bytes | None) -> Iterator[Path]:
 
 
 def test_who_does_not_answer_in_time_or_at_all_is_absent(tmp_path: Path):
-    refused = list[tuple[str, str]]()
+    refused: list[tuple[str, Verb, BadInput]] = []
     with (
         listening(tmp_path / "hung", None) as hung,
         listening(tmp_path / "junk", b"junk") as junk,
         listening(tmp_path / "vast", b"x" * 100_000) as vast,
     ):
         sockets = {"hung": hung, "junk": junk, "vast": vast, "gone": tmp_path / "gone"}
-        engine = Framed(
-            carrier=UnixCarrier(sockets, cap=90_000),
-            run="trial",
-            names=tuple(sockets),
-            seconds=0.5,
-            refused=lambda site, verb, why: refused.append((site, str(why))),
-        )
+        carrier = UnixCarrier(sockets, cap=90_000)
+        engine = framed_by(carrier, refused, names=tuple(sockets), seconds=0.5)
         results = dict(engine.call(Verb.SEARCH, dict.fromkeys(range(4), b"")))
     assert results == dict.fromkeys(range(4), Reply(Code.ABSENT))
-    assert {site for site, _ in refused} == {"junk", "vast"}
+    assert {site for site, _, _ in refused} == {"junk", "vast"}
+
+
+def framed_by(carrier: Carrier, refused: list[tuple[str, Verb, BadInput]], **more: Any) -> Framed:
+    """An engine of site a, which notes what is refused."""
+
+    def refuse(site: str, verb: Verb, why: BadInput) -> None:
+        refused.append((site, verb, why))
+
+    return Framed(carrier=carrier, run="trial", refused=refuse, **({"names": ("a",)} | more))
 
 
 class Echo:
@@ -118,24 +123,16 @@ class Echo:
     "changes", [{"run": "other"}, {"site": "b"}, {"verb": "tune"}, {"nonce": "0" * 32}, {"code": 9}]
 )
 def test_an_answer_to_something_else_is_refused(changes: dict):
-    refused = list[str]()
-
-    def engine(**changes: object) -> Framed:
-        return Framed(
-            carrier=Echo(**changes),
-            run="trial",
-            names=("a",),
-            refused=lambda site, verb, why: refused.append(str(why)),
-        )
-
-    assert list(engine().call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
+    refused: list[Any] = []
+    right, wrong = framed_by(Echo(), refused), framed_by(Echo(**changes), refused)
+    assert list(right.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
     assert refused == []
-    assert list(engine(**changes).call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert list(wrong.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
     assert len(refused) == 1
 
 
 def test_a_late_answer_is_noted_under_what_it_answers():
-    late, refused = list[bytes](), list[tuple[str, Verb, bool]]()
+    late, refused = list[bytes](), list[tuple[str, Verb, BadInput]]()
 
     class Slow(Echo):
         """The first answer comes with those of the second call."""
@@ -149,15 +146,11 @@ def test_a_late_answer_is_noted_under_what_it_answers():
                 yield from answers
             late.extend(content for _, content in answers)
 
-    framed = Framed(
-        carrier=Slow(),
-        run="trial",
-        names=("a",),
-        refused=lambda site, verb, why: refused.append((site, verb, isinstance(why, Late))),
-    )
-    assert list(framed.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
-    assert list(framed.call(Verb.TUNE, {0: b""})) == [(0, Reply(Code.DONE))]
-    assert refused == [("a", Verb.SEARCH, True)]
+    engine = framed_by(Slow(), refused)
+    assert list(engine.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert list(engine.call(Verb.TUNE, {0: b""})) == [(0, Reply(Code.DONE))]
+    ((site, verb, why),) = refused
+    assert (site, verb, type(why)) == ("a", Verb.SEARCH, Late)
 
 
 @pytest.mark.parametrize("name", ["../a", "", "a b"])

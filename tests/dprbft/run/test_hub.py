@@ -46,7 +46,7 @@ def left_out(heard: list[Event]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whole", [False, True])
 def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     whole: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -12,7 +12,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.messages import Hello
 from dprbft.paths import SitePaths, refusal_file, server_folder, sum_folder
-from dprbft.run.directory import Ground
+from dprbft.run.directory import Ground, OpenRun
 from dprbft.run.stages import begin, exchange_stage
 from dprbft.secure_sum.keys import ANNOUNCED_BYTES
 from dprbft.server.sum_checkpoint import SumFiles
@@ -27,14 +27,20 @@ def summed(folder: Path) -> RunConfig:
     return build_config(without_unread(config))
 
 
+def begun(folder: Path, carrier: InThread) -> OpenRun:
+    """A run whose sites have been greeted."""
+    run = folder / "hub" / "trial"
+    to_run = opened(run, summed(folder), carrier, minimum=3)
+    begin(to_run, Ground.of(run))
+    return to_run
+
+
 @pytest.mark.slow
 def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
+    with_keys(sites := make_sites(tmp_path))
     carrier = InThread(sites)
-    to_run = opened(run, summed(tmp_path), carrier, minimum=3)
-    begin(to_run, Ground.of(run))
-    exchange_stage(to_run)
+    exchange_stage(opened_run := begun(tmp_path, carrier))
+    run = opened_run.folder
     kept = SumFiles(server_folder(run)).opened()
     assert kept is not None
     assert all(len(k) > ANNOUNCED_BYTES for k in kept.keys.values())
@@ -63,13 +69,11 @@ class TwoFaced(InThread):
 
 @pytest.mark.slow
 def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
-    to_run = opened(run, summed(tmp_path), TwoFaced(sites), minimum=3)
-    begin(to_run, Ground.of(run))
+    with_keys(sites := make_sites(tmp_path))
+    to_run = begun(tmp_path, TwoFaced(sites))
     with pytest.raises(BadInput):
         exchange_stage(to_run)
-    assert not list(sum_folder(server_folder(run), 1).glob("masked-*"))
+    assert not list(sum_folder(server_folder(to_run.folder), 1).glob("masked-*"))
     assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])
     home = SitePaths(0, NAMES[0], sites[NAMES[0]], "trial").home
     assert "signed by site" in read_json(refusal_file(home))["reason"]
@@ -78,11 +82,9 @@ def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_gives_nothing(lacking: str, tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
+    with_keys(sites := make_sites(tmp_path))
     (sites["b"] / lacking).unlink()
-    to_run = opened(run, summed(tmp_path), InThread(sites), minimum=3)
-    begin(to_run, Ground.of(run))
+    to_run = begun(tmp_path, InThread(sites))
     with pytest.raises(BadInput, match="got 2 that send"):
         exchange_stage(to_run)
     assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])

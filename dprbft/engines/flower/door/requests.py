@@ -5,19 +5,12 @@ runs and registers keys, and Runtime, for what it has started. It reads every bo
 sends it and however large. Here each interface has a door of its own (`gate`), whatever address a
 request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
 read only if a registered key has signed its request, and the node was asked for that much; all
-others may be `SMALL`.
-
-`KEY` answers whether a key is registered; `STATE`, at the control socket, what was refused so far.
-
-Headers and bodies of requests, as ASGI hands them over, and answers that read no body.
-
-How much each registered site may send now: what the hub asked of it, and what that allows.
+others may be `SMALL`. `KEY` answers whether a key is registered; `STATE`, at the control socket,
+what was refused so far.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
 these. So a site that was asked nothing, or has announced nothing, may send `SMALL` bodies alone.
-
-Nothing here knows Flower: messages, replies and parts are their names.
 """
 
 import asyncio

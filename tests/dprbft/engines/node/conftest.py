@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from node_sites import owned_site
+from node_sites import Hub, hub_of, owned_site
 
 from dprbft.engines.node.daemon import Node, Served
 
@@ -21,3 +21,8 @@ def told() -> list[Served]:
 @pytest.fixture
 def node(site: Path, told: list[Served]) -> Node:
     return Node({"north": site}, tell=told.append)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, site: Path) -> Hub:
+    return hub_of(tmp_path, [site])

@@ -257,56 +257,66 @@ def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hu
     assert everything(site) == before
 
 
-@pytest.mark.parametrize(
-    "large",
-    [
-        {"network": {"features": 10**6}},
-        {"network": {"width": 10**6}},
-        {"search": {"widths": [10**6]}},
-        {"search": {"max_blocks": 10**4}},
-        {"seed": 1 << 70},
-    ],
-)
-def test_a_run_larger_than_any_that_serves_is_refused_unread(
-    large: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
-):
-    before, request = everything(site), hello_with(hub, to=large)
-    watched.clear()
-    assert code_of(node, request) is Code.REFUSED
-    assert "of at most" in told[-1].reason
-    assert not [path for path in watched if path.endswith("data.npz")]
-    assert everything(site) == before
-
-
 def other_facts(hub: Hub, **changes: Any) -> str:
     return json.dumps(json.loads(facts_text(hub.view.facts)) | changes, sort_keys=True)
 
 
+LARGE: list[dict[str, Any]] = [
+    {"network": {"features": 10**6}},
+    {"network": {"width": 10**6}},
+    {"search": {"widths": [10**6]}},
+    {"search": {"max_blocks": 10**4}},
+    {"seed": 1 << 70},
+]
+"""Of a run larger than any that serves."""
+FACTS: list[dict[str, Any]] = [
+    {"bits": 9},  # at 4a98628 eight hellos with 9 to 16 bits told the brightest private pixel
+    {"bits": 64},
+    {"dtype": "float32"},
+    {"unit": False},
+    {"shape": [1, 4, 16]},
+    {"shape": [1, 1 << 20, 1 << 20]},
+    {"shape": [1, 8, -8]},
+    {"shape": "1, 8, 8"},
+    {"class_names": ["0", "1", "2"]},
+    {"class_names": ["0", "1", "2", "3", "3"]},
+    {"class_names": 4},
+    {"columns": [{"name": "a", "kind": "number", "centre": 0.0, "reach": 0.0}]},
+    {"columns": 3},
+]
+"""Other than the owner's."""
+NOWHERE: list[dict[str, Any]] = [
+    {"federation": {"remote": []} | instead, **settings}
+    for instead in ({}, {"client_data": ["x.npz"]}, {"sites": ["x"]})
+    for settings in ({}, {"privacy": {"strict": True}})
+]
+"""Of a run that names no sites elsewhere."""
+
+
 @pytest.mark.parametrize(
-    "facts",
+    ("settings", "facts", "why"),
     [
-        {"bits": 9},
-        {"bits": 64},
-        {"dtype": "float32"},
-        {"unit": False},
-        {"shape": [1, 4, 16]},
-        {"shape": [1, 1 << 20, 1 << 20]},
-        {"shape": [1, 8, -8]},
-        {"shape": "1, 8, 8"},
-        {"class_names": ["0", "1", "2"]},
-        {"class_names": ["0", "1", "2", "3", "3"]},
-        {"class_names": 4},
-        {"columns": [{"name": "a", "kind": "number", "centre": 0.0, "reach": 0.0}]},
-        {"columns": 3},
+        *((large, {}, "of at most") for large in LARGE),
+        *(({}, facts, "expected") for facts in FACTS),
+        *((nowhere, {}, "expected") for nowhere in NOWHERE),
     ],
+    ids=str,
 )
-def test_facts_other_than_the_owners_are_refused_unread(
-    facts: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
+def test_what_cannot_be_a_run_of_this_site_is_refused_unread(
+    settings: dict[str, Any],
+    facts: dict[str, Any],
+    why: str,
+    node: Node,
+    hub: Hub,
+    site: Path,
+    told: list[Served],
+    watched: list[str],
 ):
-    """At 4a98628 eight hellos with 9 to 16 bits told the brightest private pixel."""
-    before, request = everything(site), hello_with(hub, facts=other_facts(hub, **facts))
+    before = everything(site)
+    request = hello_with(hub, to=settings, facts=other_facts(hub, **facts))
     watched.clear()
     assert code_of(node, request) is Code.REFUSED
+    assert why in told[-1].reason
     assert not [path for path in watched if path.endswith("data.npz")]
     assert everything(site) == before
 
@@ -400,24 +410,6 @@ def test_no_path_in_a_runs_settings_is_opened_at_a_site(
     assert code_of(node, hub.request("round", head())) is Code.DONE
     assert any(str(site) in path for path in watched)
     assert [path for path in watched if "planted-here" in path] == []
-
-
-@pytest.mark.parametrize("instead", [{}, {"client_data": ["x.npz"]}, {"sites": ["x"]}])
-@pytest.mark.parametrize("settings", [{}, {"privacy": {"strict": True}}])
-def test_a_run_that_names_no_sites_elsewhere_is_refused_unread(
-    instead: dict[str, Any],
-    settings: dict[str, Any],
-    node: Node,
-    hub: Hub,
-    site: Path,
-    watched: list[str],
-):
-    before = everything(site)
-    request = hello_with(hub, to={"federation": {"remote": []} | instead, **settings})
-    watched.clear()
-    assert code_of(node, request) is Code.REFUSED
-    assert not [path for path in watched if path.endswith("data.npz")]
-    assert everything(site) == before
 
 
 @pytest.mark.slow
@@ -594,7 +586,7 @@ def _asks(found: Request, original: Request) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [60, 600])
 def test_mutated_requests_are_refused_and_change_nothing(
     examples: int, node: Node, hub: Hub, site: Path, tmp_path: Path
 ):

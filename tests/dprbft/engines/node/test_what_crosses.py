@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import opened
+from elsewhere import lead, opened
 from node_sites import CLASSES, hub_config, owned_site, serving
 
 from dprbft.config.files import build_config, without_unread
@@ -21,8 +21,6 @@ from dprbft.engines.node.daemon import LOG, Node
 from dprbft.messages import Code, Release, Reply, Verb
 from dprbft.methods.serve import serve
 from dprbft.paths import SitePaths, report_file, server_folder
-from dprbft.run.directory import Ground
-from dprbft.run.stages import begin, exchange_stage, search_stage, train_stage, tune_stage
 from dprbft.server.records import read_rounds
 from panas.runtime.store import read_json
 
@@ -79,12 +77,7 @@ def carried_out(tmp_path: Path) -> Recorded:
     with ExitStack() as nodes:
         for name, folder in sites.items():
             nodes.enter_context(serving(Node({name: folder}), folder / SOCKET))
-        run = opened(tmp_path / "trial-1", config, wire)
-        there = begin(run, Ground.of(run.folder))
-        exchange_stage(run)
-        there = search_stage(run)
-        tune_stage(run, there)
-        train_stage(run)
+        lead(opened(tmp_path / "trial-1", config, wire))
     return wire
 
 
