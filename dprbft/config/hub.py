@@ -34,9 +34,9 @@ class HubSettings(Section):
             raise ValueError("sites of different names, got one twice; rename it")
         if self.minimum > len(self.names):
             raise ValueError(f"a minimum of at most {len(self.names)} sites, got {self.minimum}")
-        for what, given in (("key", self.keys), ("socket", self.sockets)):
-            if given and set(given) != set(self.names):
-                raise ValueError(f"a {what} of each site in names, got {', '.join(given)}")
+        for what, entries in (("key", self.keys), ("socket", self.sockets)):
+            if entries and set(entries) != set(self.names):
+                raise ValueError(f"a {what} of each site in names, got {', '.join(entries)}")
         return self
 
 

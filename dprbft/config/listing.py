@@ -45,24 +45,24 @@ def list_settings(given: dict[str, Any]) -> list[Setting]:
     config, family = built.model_dump(mode="json"), built.federation.family
     preset = {"preset": given["preset"]} if "preset" in given else {}
     defaults = build_config(preset).model_dump(mode="json")
-    results = []
+    settings = []
     for key, kind, about in _declared():
         if not family.reads(key) or key in OF_HUB:
             continue
         section, _, name = key.rpartition(".")
         below = given.get(section, {}) if section else given
-        here, usual = (d[section] if section else d for d in (config, defaults))
-        results.append(
+        current, usual = (d[section] if section else d for d in (config, defaults))
+        settings.append(
             Setting(
                 key=key,
-                value=_plain(here[name]),
+                value=_plain(current[name]),
                 default=_plain(usual[name]),
                 kind=kind,
                 about=about,
                 is_set=isinstance(below, dict) and name in below,
             )
         )
-    return results
+    return settings
 
 
 def _declared() -> Iterator[tuple[str, str, str]]:

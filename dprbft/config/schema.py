@@ -238,8 +238,8 @@ def _of_secure_sum(config: RunConfig) -> Iterator[str]:
 def _unread(config: RunConfig) -> Iterator[str]:
     """Settings that the method does not read keep their defaults, also in what a hub sends."""
     method, family = config.federation.method, config.federation.family
-    values, usual = (flatten(c.model_dump()) for c in (config, RunConfig.model_construct()))
-    for key, value in values.items():
+    settings, usual = (flatten(c.model_dump()) for c in (config, RunConfig.model_construct()))
+    for key, value in settings.items():
         if value != usual.get(key) and not family.reads(key):
             what = f"no {key} for federation.method = {method}"
             yield f"{what}, which does not read it; leave it out"

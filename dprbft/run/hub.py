@@ -37,7 +37,6 @@ from panas.runtime.store import write_json
 
 LIBRARIES = ("panas", "torch", "numpy")
 VIEW = "hub: accuracies and ledgers of sites stay with them, and never cross the wire"
-STEPS: tuple[Step, ...] = ("join", "search", "tune", "train")
 
 
 def open_hub(
@@ -138,6 +137,7 @@ def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:
 
 def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     config = sites.config
+    steps: tuple[Step, ...] = ("join", "search", "tune", "train")
     noise = _noise_of(sites.view, i, [r.round for r in rounds if i in r.releases])
     noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian
     events = [Gaussian(m) for m in noise if m is not None]
@@ -146,7 +146,7 @@ def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any
     return {
         "id": i,
         "name": sites.names[i],
-        "through": [step for step in STEPS if sites.done(step, i)],
+        "through": [step for step in steps if sites.done(step, i)],
         "rounds": [r.round for r in rounds if i in r.sites],
         "releases": len(noise),
         "noise_multipliers": noise,

@@ -59,9 +59,9 @@ def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> dict[str, float]
         return {name: record[name] for name in names}
     if view.feature_map is None or not all(changed(paths) for paths in sites):
         return {}
-    result = _measured(view, view.feature_map, sites)
-    write_json(path, {"accuracy": result})
-    return result
+    accuracy = _measured(view, view.feature_map, sites)
+    write_json(path, {"accuracy": accuracy})
+    return accuracy
 
 
 def _measured(view: RunView, phi: FeatureMap, sites: Sequence[SitePaths]) -> dict[str, float]:
@@ -216,14 +216,14 @@ def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
 
 
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    results = [c["accuracy"] for c in clients]
-    selected = [a["selected"] for a in results]
+    accuracies = [c["accuracy"] for c in clients]
+    selected = [a["selected"] for a in accuracies]
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
-        "local_last": mean_known([a["local_last"] for a in results]),
-        "global_last": mean_known([a["global_last"] for a in results]),
-        "pooled": mean_known([a["pooled"] for a in results]),
+        "local_last": mean_known([a["local_last"] for a in accuracies]),
+        "global_last": mean_known([a["global_last"] for a in accuracies]),
+        "pooled": mean_known([a["pooled"] for a in accuracies]),
         "ladder": {
             step: mean_known([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },

@@ -51,9 +51,6 @@ class Check:
     line: str
 
 
-Look = tuple[str, Callable[[], str]]
-
-
 def check_site(folder: Path) -> Iterator[Check]:
     """Look at all that a site needs."""
     check = _look("folder", lambda: f"site {read_federation(folder).site}")
@@ -174,14 +171,14 @@ def _pair(certificate: Path, key: Path) -> str:
 
 def _authority(folder: Path) -> str:
     """Whoever reads the authority's key can pass for the hub."""
-    if results := [path.name for path in folder.rglob("ca.key")]:
-        raise BadInput(f"expected no key of the authority here, got {results[0]}; keep it off line")
+    if exposed := [path.name for path in folder.rglob("ca.key")]:
+        raise BadInput(f"expected no key of the authority here, got {exposed[0]}; keep it off line")
     return "its key is elsewhere"
 
 
 def _control(hub: Hub) -> str:
     """What starts runs: not the port, and a socket that the hub's user alone can reach."""
-    said, path = ask_control(hub.local_address, hub.ca), hub.home / CONTROL
+    refusal, path = ask_control(hub.local_address, hub.ca), hub.home / CONTROL
     if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         raise BadInput(
             f"expected the hub's control socket at {path}, found none; start the hub with `panas "
@@ -190,7 +187,7 @@ def _control(hub: Hub) -> str:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
-    return f"{said}; {path.name} does, for the hub's user"
+    return f"{refusal}; {path.name} does, for the hub's user"
 
 
 def _dates(certificate: bytes, authority: bytes, host: str) -> str:

@@ -62,8 +62,8 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    wanted = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
-    return wanted if "--simulation" in wanted else [*wanted, "--enable-supernode-auth"]
+    options = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
+    return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
 def option(arguments: Sequence[str], name: str) -> str | None:
@@ -143,12 +143,12 @@ def raise_open_files() -> None:
 
 def without(arguments: Sequence[str], *names: str) -> list[str]:
     """Options but for these, given as two words or with an equals sign."""
-    result, skip = list[str](), False
+    kept, skip = list[str](), False
     for word in arguments:
         if not (skip or word.partition("=")[0] in names):
-            result.append(word)
+            kept.append(word)
         skip = word in names
-    return result
+    return kept
 
 
 def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool]) -> bool:
@@ -180,7 +180,7 @@ def handed(secret: bytes) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperLink until a signal ends it."""
-    wanted = checked(arguments)
+    options = checked(arguments)
     follow_parent(arguments)
     raise_open_files()
     os.environ.update(QUIET)
@@ -191,14 +191,14 @@ def main(arguments: Sequence[str]) -> None:
     from dprbft.engines.flower.door.control import bound
 
     with ExitStack() as held:
-        outside = held.enter_context(listening(wanted))
+        outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(wanted, outside, inside, held.enter_context(bound(home)))
+        _run(options, outside, inside, held.enter_context(bound(home)))
 
 
-def listening(wanted: Sequence[str]) -> socket.socket:
+def listening(options: Sequence[str]) -> socket.socket:
     """The port that sites reach; BadInput if it cannot be had."""
-    host, port = option(wanted, "--host") or "127.0.0.1", option(wanted, "--port") or "8000"
+    host, port = option(options, "--host") or "127.0.0.1", option(options, "--port") or "8000"
     try:
         return _held(host.strip("[]"), int(port))
     except (OSError, ValueError, OverflowError) as e:
@@ -218,7 +218,7 @@ def _held(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    wanted: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
+    options: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
 ) -> None:
     """Let Flower make its server, and serve that at sockets of our own."""
     # The package has a function of the module's name.
@@ -235,9 +235,9 @@ def _run(
         tls_of,
     )
 
-    insecure, port = "--insecure" in wanted, str(inside.getsockname()[1])
+    insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
-    files = [option(wanted, f"--ssl-{name}") for name in ("certfile", "keyfile")]
+    files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
     tls = None if insecure else tls_of(*files)
     hall = Hall(say)
 
@@ -251,7 +251,7 @@ def _run(
             tls,
             Program(
                 line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
-                start=lambda: _start_programs(port, secret, insecure, wanted),
+                start=lambda: _start_programs(port, secret, insecure, options),
             ),
             log_config,
         )
@@ -259,17 +259,17 @@ def _run(
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
     own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
-    given = without(wanted, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
-    sys.argv = ["flower-superlink", *given, *own]
+    rest = without(options, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
+    sys.argv = ["flower-superlink", *rest, *own]
     superlink.flower_superlink()
 
 
 def _start_programs(
-    port: str, secret: bytes, insecure: bool, wanted: Sequence[str]
+    port: str, secret: bytes, insecure: bool, options: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     """Start what runs the hub's relays; it ends with this process."""
     source = handed(secret)
-    authority = option(wanted, "--ssl-ca-certfile") or ""
+    authority = option(options, "--ssl-ca-certfile") or ""
     trust = ["--insecure"] if insecure else ["--root-certificates", authority]
     command = ["flower-superexec", *trust, "--runtime-api-address", f"127.0.0.1:{port}"]
     command += ["--superexec-auth-secret-file", f"/dev/fd/{source}"]

@@ -122,8 +122,8 @@ class Deployed:
 
     def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
         """As `Link.sites`: by the keys that the SuperLink has checked."""
-        results = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
-        return {name: node for name, node in results.items() if node is not None}
+        connected = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
+        return {name: node for name, node in connected.items() if node is not None}
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """As `Link.flwr`."""
@@ -222,8 +222,8 @@ def check_flower(*, simulation: bool = False) -> None:
             f"expected the package {e.name} for --engine flower, found none; {INSTALL_FLOWER}"
         ) from e
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise BadInput(f"expected flwr {wanted} or later, got {version}; {INSTALL_FLOWER}")
+        oldest = ".".join(map(str, OLDEST))
+        raise BadInput(f"expected flwr {oldest} or later, got {version}; {INSTALL_FLOWER}")
 
 
 def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:

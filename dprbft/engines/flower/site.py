@@ -53,13 +53,13 @@ def checked(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode and its relay until a signal ends them."""
-    wanted = checked(arguments)
+    options = checked(arguments)
     follow_parent(arguments)
     os.environ.update(QUIET)
     certificate = option(arguments, "--root-certificates")
     address = option(arguments, "--superlink") or ""
-    place = Path(option(arguments, "--socket") or "")
-    os.environ.setdefault("FLWR_HOME", str(place.absolute().parent / "flower"))
+    path = Path(option(arguments, "--socket") or "")
+    os.environ.setdefault("FLWR_HOME", str(path.absolute().parent / "flower"))
     try:
         if certificate:
             check_hub(address, Path(certificate))
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str]) -> None:
         say(f"{e}; trying again until it answers")
     port = option(arguments, "--port") or str(free_port())
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
-    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
+    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, path), daemon=True).start()
     own = ["--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
-    sys.argv = ["flower-supernode", *without(wanted, "--port"), "--port", port, *own]
+    sys.argv = ["flower-supernode", *without(options, "--port"), "--port", port, *own]
     _run_supernode(address, certificate)
 
 
@@ -93,7 +93,7 @@ def _run_supernode(address: str, certificate: str | None) -> None:
         ) from e
 
 
-def _work(address: str, secret: bytes, place: Path) -> None:
+def _work(address: str, secret: bytes, path: Path) -> None:
     """Take messages from the SuperNode of this process, one after the other."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
@@ -111,13 +111,13 @@ def _work(address: str, secret: bytes, place: Path) -> None:
         try:
             task = client.AcquireTask(request)
             if task.HasField("task") and task.token:
-                _serve(_client(address, RuntimeTokenHttpInterceptor(task.token)), place)
+                _serve(_client(address, RuntimeTokenHttpInterceptor(task.token)), path)
         except Exception:  # the SuperNode is not up yet, or gives a message up
             time.sleep(1)
         time.sleep(POLL)
 
 
-def _serve(client: Any, place: Path) -> None:
+def _serve(client: Any, path: Path) -> None:
     """Hand the frame of one message to the node, and the reply to the SuperNode."""
     from flwr.common.constant import SubStatus
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
@@ -133,7 +133,7 @@ def _serve(client: Any, place: Path) -> None:
     heart.start()
     try:
         message, context, _, _ = pull_task_input(client)  # of the hub's program nothing is used
-        push_message(client, answered(message, place, say), context)
+        push_message(client, answered(message, path, say), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
         heart.stop()

@@ -91,8 +91,8 @@ def plan(request: Request) -> Plan:
     settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, SitesPlan]()
     for entry in entries:
         try:
-            result = _cells(entry, request, rows, columns)
-            for cell_settings in result.values():
+            by_cell = _cells(entry, request, rows, columns)
+            for cell_settings in by_cell.values():
                 for seed in seeds:
                     _check(config_of(cell_settings, seed), seen)
         except BadInput as e:
@@ -100,7 +100,7 @@ def plan(request: Request) -> Plan:
                 raise
             left_out[entry.name] = str(e)
         else:
-            settings |= result
+            settings |= by_cell
     if not settings:
         raise BadInput(next(iter(left_out.values())))
     return Plan(
@@ -191,5 +191,5 @@ def _check(config: RunConfig, seen: dict[str, SitesPlan]) -> None:
 
 def _runs(settings: dict[Cell, Settings], seeds: Sequence[int]) -> Iterator[Planned]:
     for seed in seeds:
-        for cell, result in settings.items():
-            yield Planned(cell=cell, seed=seed, config=config_of(result, seed))
+        for cell, own in settings.items():
+            yield Planned(cell=cell, seed=seed, config=config_of(own, seed))

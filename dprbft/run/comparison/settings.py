@@ -134,7 +134,7 @@ def _shared(settings: Settings) -> Settings:
 
 def _own(settings: Settings) -> Settings:
     """Those of the settings that a method decides for itself."""
-    kept = {section: result for section, result in settings.items() if section != "data"}
+    kept = {section: values for section, values in settings.items() if section != "data"}
     for section, keys in SHARED.items():
         if section in kept:
             kept[section] = {k: v for k, v in kept[section].items() if k not in keys}

@@ -35,7 +35,7 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
     if progress is None:
         yield lambda: None
         return
-    told, seen = dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
+    sent, seen = dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
     lock, over = threading.Lock(), threading.Event()
 
     def catch_up(live: bool = True) -> None:
@@ -45,9 +45,9 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
                     lines = read_journal(path)
                 except BadInput:
                     continue  # whoever resumes that search says what is wrong with it
-                for line in lines[told[site] :]:
+                for line in lines[sent[site] :]:
                     progress(site, line, live)
-                told[site] = len(lines)
+                sent[site] = len(lines)
                 scored = dict[str, Any]()
                 with suppress(BadInput):  # the file is there while a search is under way
                     scored = read_json(path.with_name(CANDIDATES))

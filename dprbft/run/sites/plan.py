@@ -143,8 +143,8 @@ def tell_of_overlap(values: Mapping[str, UInt64[np.ndarray, "_"]], *, strict: bo
         numbers = own.tolist()
         if len(own) - len(set(numbers)) > REPEATED * len(own):
             continue
-        theirs = Counter(first[number] for number in numbers if number in first)
-        for other, count in theirs.items():
+        repeated = Counter(first[number] for number in numbers if number in first)
+        for other, count in repeated.items():
             if strict:
                 raise BadInput(
                     f"expected samples that one site alone has, as privacy.strict asks, got "
@@ -178,8 +178,8 @@ class SitesPlan:
             write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.family.has_map:
             features = self.config.network.features
-            result = common_map(self.facts, self.public, self.unlabelled, features)
-            write_map(map_file(run), result)
+            feature_map = common_map(self.facts, self.public, self.unlabelled, features)
+            write_map(map_file(run), feature_map)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
             write_remote(run, self.config.federation.remote)
@@ -252,8 +252,8 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
         how = reading_of(facts, source.reading.table)
         raws = [read(path, how) for path in files]
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
-        told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
-        warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
+        holders = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
+        warnings.warn(f"{', '.join(holders)[:200]}: {note}", stacklevel=2)
     unlabelled = _unlabelled(config, facts, public)
     of_one, values = [], {}
     for name, raw in zip(names, raws, strict=True):

@@ -50,7 +50,7 @@ class Remote:
     def hello(self, site: int) -> bytes:
         """As `Local.hello`, without a path of the hub in the settings."""
         public = Hello.from_bytes(self.view.hello(site))
-        return replace(public, config=told(self.config).model_dump_json()).to_bytes()
+        return replace(public, config=without_paths(self.config).model_dump_json()).to_bytes()
 
     def done(self, step: Step, site: int) -> bool:
         """As `Local.done`: by what it has answered."""
@@ -146,7 +146,7 @@ class Tolerant:
             yield site, reply if reply.code is Code.DONE else Reply(Code.ABSENT)
 
 
-def told(config: RunConfig) -> RunConfig:
+def without_paths(config: RunConfig) -> RunConfig:
     """The settings that sites elsewhere are told: names of files in the place of paths, which are
     the hub's own."""
 
