@@ -111,6 +111,23 @@ class InThread:
                 yield name, changed
 
 
+@dataclass
+class Recorded:
+    """A carrier that keeps every byte in both directions."""
+
+    carrier: Any
+    down: list[Request] = field(default_factory=list)
+    up: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
+    ) -> Iterator[tuple[str, bytes]]:
+        self.down += map(Request.from_bytes, frames.values())
+        for name, answer in self.carrier.carry(frames, seconds, cap):
+            self.up.append((name, answer))
+            yield name, answer
+
+
 def opened(
     run: Path,
     config: RunConfig,

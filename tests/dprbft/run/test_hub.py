@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from elsewhere import (
     NAMES,
     InThread,
+    Recorded,
     charges,
     hub_config,
     lead,
@@ -22,7 +21,6 @@ from elsewhere import (
 )
 
 from dprbft.config.files import build_config, load_config, without_unread
-from dprbft.engines.frames import Request
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.paths import SitePaths, predictor_file, read_sites, server_folder
@@ -229,27 +227,9 @@ def test_facts_other_than_an_owner_declares_are_refused_before_the_data_are_read
     assert "a" in [site for site, _, _ in left_out(heard)]
 
 
-@dataclass
-class Weighed:
-    """A carrier over another one that keeps what it brings, both ways."""
-
-    carrier: InThread
-    down: list[Request] = field(default_factory=list)
-    bytes: Counter[str] = field(default_factory=Counter)
-
-    def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
-    ) -> Iterator[tuple[str, bytes]]:
-        for frame in frames.values():
-            self.down.append(Request.from_bytes(frame))
-            self.bytes["down"] += len(frame)
-        for name, answer in self.carrier.carry(frames, seconds, cap):
-            self.bytes["up"] += len(answer)
-            yield name, answer
-
-    def files_to(self, site: str) -> list[set[str]]:
-        """Names of the files with each hello to a site."""
-        return [set(r.files) for r in self.down if (r.site, r.verb) == (site, "hello")]
+def files_to(site: str, carrier: Recorded) -> list[set[str]]:
+    """Names of the files with each hello to a site."""
+    return [set(r.files) for r in carrier.down if (r.site, r.verb) == (site, "hello")]
 
 
 WHOLE, BRIEF = {"public"}, {"public.sha256"}
@@ -258,21 +238,21 @@ WHOLE, BRIEF = {"public"}, {"public.sha256"}
 @pytest.mark.slow
 def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Path):
     sites, run = make_sites(tmp_path), tmp_path / "trial"
-    carrier = Weighed(InThread(sites))
+    carrier = Recorded(InThread(sites))
     hub = opened(run, hub_config(tmp_path), carrier)
     join_stage(hub)
     shutil.rmtree(sites["a"] / "runs")  # it gets them again
     exchange_stage(hub)
     exchange_stage(hub)
-    assert carrier.files_to("b") == [WHOLE, BRIEF, BRIEF]
-    assert carrier.files_to("a") == [WHOLE, BRIEF, WHOLE, BRIEF]
+    assert files_to("b", carrier) == [WHOLE, BRIEF, BRIEF]
+    assert files_to("a", carrier) == [WHOLE, BRIEF, WHOLE, BRIEF]
     again = opened(run, hub_config(tmp_path), carrier, resume=True)
     exchange_stage(again)  # another process cannot know what they have
-    assert carrier.files_to("c") == [WHOLE, BRIEF, BRIEF, WHOLE]
+    assert files_to("c", carrier) == [WHOLE, BRIEF, BRIEF, WHOLE]
     list(again.engine.call(Verb.READY, {0: b""}))  # with it the last greetings are written down
     record = summarise(run, again.config)["communication"]
-    assert record["carried_down_bytes"] == carrier.bytes["down"]
-    assert record["carried_up_bytes"] == carrier.bytes["up"]
+    assert record["carried_down_bytes"] == sum(len(r.to_bytes()) for r in carrier.down)
+    assert record["carried_up_bytes"] == sum(len(answer) for _, answer in carrier.up)
 
 
 def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path: Path):

@@ -193,14 +193,11 @@ def test_every_stage_makes_the_reports_that_it_announces(tiny: Tiny, tmp_path: P
     prepare(tmp_path, config, resume=False)
     announced = event_counts(config, 3)
     with InProcess(read_sites(tmp_path)) as engine:
-        for name, stage in (
-            ("search", search_stage),
-            ("tune", tune_stage),
-            ("train", train_stage),
-        ):
-            said: list[object] = []
-            stage(OpenRun(tmp_path, config, engine, listener=said.append))
-            assert len(said) == announced[name]
+        stages = {"search": search_stage, "tune": tune_stage, "train": train_stage}
+        for name, stage in stages.items():
+            events: list[object] = []
+            stage(OpenRun(tmp_path, config, engine, listener=events.append))
+            assert len(events) == announced[name]
 
 
 @pytest.mark.slow

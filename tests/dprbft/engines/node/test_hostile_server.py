@@ -210,14 +210,6 @@ def test_an_unknown_method_in_site_toml_is_named(tmp_path: Path):
         owned_site(tmp_path / "north", methods=["fedall"])
 
 
-def test_a_run_without_protection_is_refused(node: Node, hub: Hub, site: Path, told: list[Served]):
-    before = everything(site)
-    bare = {"privacy": {"allow_unprotected": True}}
-    assert code_of(node, hello_with(hub, to=bare)) is Code.REFUSED
-    assert "allow_unprotected" in told[-1].reason
-    assert everything(site) == before
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -241,20 +233,6 @@ def test_a_hello_of_other_parts_is_refused(
     assert code_of(node, hello_with(hub, **change)) is Code.REFUSED
     assert everything(site) == before
     assert told[-1].reason.startswith("expected")
-
-
-@pytest.mark.parametrize("clients", [10**9, 10**6])
-def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hub: Hub, site: Path):
-    before, method = everything(site), {"method": "dprbft", "rounds": 100}
-    large = {
-        "federation": {"remote": [], "clients": clients} | method,
-        "privacy": {"network": "protected"},
-        "network": {"features": 128},
-        "search": {"student_steps": SHORT_STEPS},
-        "training": {"student_steps": STEPS},
-    }
-    assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
-    assert everything(site) == before
 
 
 def other_facts(hub: Hub, **changes: Any) -> str:
@@ -285,6 +263,17 @@ FACTS: list[dict[str, Any]] = [
     {"columns": 3},
 ]
 """Other than the owner's."""
+TURNS: list[dict[str, Any]] = [
+    {
+        "federation": {"remote": [], "clients": clients, "method": "dprbft", "rounds": 100},
+        "privacy": {"network": "protected"},
+        "network": {"features": 128},
+        "search": {"student_steps": SHORT_STEPS},
+        "training": {"student_steps": STEPS},
+    }
+    for clients in (10**9, 10**6)
+]
+"""Of a run of more turns than memory."""
 NOWHERE: list[dict[str, Any]] = [
     {"federation": {"remote": []} | instead, **settings}
     for instead in ({}, {"client_data": ["x.npz"]}, {"sites": ["x"]})
@@ -298,7 +287,8 @@ NOWHERE: list[dict[str, Any]] = [
     [
         *((large, {}, "of at most") for large in LARGE),
         *(({}, facts, "expected") for facts in FACTS),
-        *((nowhere, {}, "expected") for nowhere in NOWHERE),
+        *((settings, {}, "expected") for settings in (*NOWHERE, *TURNS)),
+        ({"privacy": {"allow_unprotected": True}}, {}, "allow_unprotected"),
     ],
     ids=str,
 )

@@ -2,19 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import lead, opened
+from elsewhere import Recorded, lead, opened
 from node_sites import CLASSES, hub_config, owned_site, serving
 
 from dprbft.config.files import build_config, without_unread
 from dprbft.engines.framed import UnixCarrier
-from dprbft.engines.frames import Answer, Request
+from dprbft.engines.frames import Answer
 from dprbft.engines.node import daemon
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import LOG, Node
@@ -28,23 +27,6 @@ pytestmark = pytest.mark.slow
 SAMPLES = {"north": 211, "east": 307, "west": 401}
 WIDTH = 16
 TEXT = "ZeroDivisionError in /home/hospital: patient 4711"
-
-
-@dataclass
-class Recorded:
-    """A carrier that keeps every byte in both directions."""
-
-    carrier: UnixCarrier
-    down: list[Request] = field(default_factory=list)
-    up: list[tuple[str, bytes]] = field(default_factory=list)
-
-    def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
-    ) -> Iterator[tuple[str, bytes]]:
-        self.down += map(Request.from_bytes, frames.values())
-        for name, answer in self.carrier.carry(frames, seconds, cap):
-            self.up.append((name, answer))
-            yield name, answer
 
 
 def fails_at_export(paths: SitePaths, machine: Any, verb: Verb, content: bytes) -> Reply:
