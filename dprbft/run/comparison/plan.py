@@ -81,8 +81,8 @@ def plan(request: Request) -> Plan:
     must serve them.
     """
     experiment, size = request.experiment, request.size
-    names, columns = _names(request), _columns(request)
-    seeds = range(request.first_seed, request.first_seed + _count(request))
+    names, columns, count = _completed(request)
+    seeds = range(request.first_seed, request.first_seed + count)
     named = {entry.name for entry in _entries([n for n in names if n != ALL], experiment)}
     methods = sorted(method_names(), key=lambda name: (name != YARDSTICK, name))
     every = (methods if name == ALL else [name] for name in names)
@@ -115,35 +115,24 @@ def plan(request: Request) -> Plan:
     )
 
 
-def _names(request: Request) -> tuple[str, ...]:
-    """The methods that are asked for, else those of the experiment at this size."""
-    experiment, names = request.experiment, request.methods
-    if names is None and experiment:
-        names = experiment.at(request.size).methods or experiment.methods
+def _completed(request: Request) -> tuple[tuple[str, ...], tuple[ColumnName, ...], int]:
+    """Methods, columns and number of seeds that are asked for, else those of the experiment at this
+    size; BadInput without methods, or for no seed."""
+    names, columns, seeds = request.methods, request.columns, request.seeds
+    if experiment := request.experiment:
+        at = experiment.at(request.size)
+        names = at.methods or experiment.methods if names is None else names
+        columns = at.columns or experiment.columns if columns is None else columns
+        seeds = at.seeds if seeds is None else seeds
     if not names:
         raise BadInput(
             "expected --methods NAME,NAME,... or an experiment, got neither; `--methods all` takes "
             "all methods"
         )
-    return names
-
-
-def _columns(request: Request) -> tuple[ColumnName, ...]:
-    """The same of columns."""
-    experiment, columns = request.experiment, request.columns
-    if columns is None and experiment:
-        columns = experiment.at(request.size).columns or experiment.columns
-    return columns or ("sound",)
-
-
-def _count(request: Request) -> int:
-    """The same of the number of seeds."""
-    seeds, experiment = request.seeds, request.experiment
-    if seeds is None:
-        seeds = (experiment and experiment.at(request.size).seeds) or SEEDS[request.size]
+    seeds = SEEDS[request.size] if seeds is None else seeds
     if seeds < 1:
         raise BadInput(f"expected --seeds of at least 1, got {seeds}; give 5")
-    return seeds
+    return names, columns or ("sound",), seeds
 
 
 def _entries(names: Sequence[str], experiment: Experiment | None) -> list[Entry]:

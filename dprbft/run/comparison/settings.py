@@ -88,8 +88,7 @@ def settings_for(
     if experiment:
         own_column = merge(own_column, experiment.column.get(column, {}))
     # The size says how much is computed, the column how it is protected.
-    own = merge(own_column, entry.at(size), {"privacy": own_column.get("privacy", {})})
-    own = _own(own)
+    own = _own(merge(own_column, entry.at(size), {"privacy": own_column.get("privacy", {})}))
     settings: list[Settings] = [user]
     if experiment:
         settings = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
