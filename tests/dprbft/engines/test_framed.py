@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from elsewhere import hub_config, make_sites
+from node_sites import serving
 
 from dprbft.config.hub import HubSettings
 from dprbft.engines import framed
 from dprbft.engines.framed import Carrier, Framed, Late, UnixCarrier
 from dprbft.engines.frames import Answer, Request
+from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import KEY, Node
-from dprbft.engines.node.listen import run_node
 from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import server_folder
 from dprbft.run.directory import prepare
@@ -27,16 +28,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
 
-def serve_in_thread(folder: Path, name: str) -> Path:
-    """A node that answers at its site's socket, as long as this process lasts."""
-    ready, path = threading.Event(), folder / "node.sock"
-    threading.Thread(
-        target=run_node, args=(Node({name: folder}), path, ready.set), daemon=True
-    ).start()
-    assert ready.wait(30)
-    return path
-
-
 @pytest.mark.slow
 def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
     places, keys = make_sites(tmp_path), dict[str, bytes]()
@@ -44,7 +35,10 @@ def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
         private = new_key()
         write_bytes(folder / KEY, private)
         keys[name] = public_of(private)
-    sockets = {name: serve_in_thread(folder, name) for name, folder in places.items()}
+    sockets = {name: folder / SOCKET for name, folder in places.items()}
+    with contextlib.ExitStack() as nodes:  # which end with this process
+        for name, folder in places.items():
+            nodes.enter_context(serving(Node({name: folder}), sockets[name]))
     run, config = tmp_path / "trial", hub_config(tmp_path)
     prepare(run, config, resume=False)
     hub = HubSettings(names=config.federation.remote, minimum=3)
