@@ -182,7 +182,7 @@ def test_one_clients_search_does_not_finish_the_stage(tiny: Tiny, tmp_path: Path
         search_stage(run)
         assert is_done(tmp_path, "search")
         assert search_file(homes[1]).read_bytes() == first
-        with pytest.raises(BadInput, match="client of 0 to 1"):
+        with pytest.raises(BadInput, match="site of 0 to 1"):
             search_stage(run, [2])
     assert [event.site for event in said] == ["client-001", "client-000"]
 
