@@ -31,7 +31,8 @@ from dprbft.engines.deploy.register import link_of, register
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.deploy.start import Part, hub_part, site_parts
 from dprbft.engines.flower.carrier import FlowerCarrier
-from dprbft.engines.flower.link import Simulated, environment, free_port
+from dprbft.engines.flower.hub import free_port
+from dprbft.engines.flower.link import Simulated, environment
 from dprbft.engines.framed import Carrier, Framed, UnixCarrier
 from dprbft.engines.frames import MAX_FRAME, Answer, Request
 from dprbft.engines.inprocess import InProcess
@@ -52,11 +53,11 @@ class Counted:
     up: int = 0
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`."""
         self.down += sum(map(len, frames.values()))
-        for name, answer in self.carrier.carry(frames, seconds):
+        for name, answer in self.carrier.carry(frames, seconds, cap):
             self.up += len(answer)
             yield name, answer
 

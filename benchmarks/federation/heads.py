@@ -91,7 +91,7 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
     federation, seed = load_federation(config), config.seed
     public = shrink(federation.public)
     warm = config.training.warm
-    spec = NetworkSpec(shape=public.shape, classes=federation.classes, width=config.network.width)
+    spec = NetworkSpec(shape=public.shape, classes=public.classes, width=config.network.width)
     # DP-SGD's default learning rate is for clipped gradients; without clipping it wrecks them.
     longer = replace(
         warm, epochs=ROUNDS * config.training.optimizer.epochs, train_head=spec.head_moves

@@ -85,26 +85,24 @@ def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
     its sites here has in `site.toml`, who would refuse a larger one."""
     federation = settings.get("federation", {})
     folders = federation.get("sites", ()) if isinstance(federation, dict) else ()
-    results = [Privacy.model_fields["delta"].default]
+    deltas = [Privacy.model_fields["delta"].default]
     for folder in folders if isinstance(folders, list | tuple) else ():
         with suppress(OSError, ValueError, TypeError):  # whoever opens the site says so
             delta = tomllib.loads((Path(folder) / "site.toml").read_text()).get("delta")
-            results += [delta] if isinstance(delta, float) and 0 < delta < 1 else []
-    return {"privacy": {"delta": min(results)}} if len(results) > 1 else {}
+            deltas += [delta] if isinstance(delta, float) and 0 < delta < 1 else []
+    return {"privacy": {"delta": min(deltas)}} if len(deltas) > 1 else {}
 
 
 def _may_look(settings: dict[str, Any]) -> bool:
     """Whether a search by default looks at samples: where there are public ones, or it is left out
     without any."""
     try:
-        if not FederationSettings.model_validate(settings.get("federation", {})).family.must_search:
-            return True
+        federation = FederationSettings.model_validate(settings.get("federation", {}))
         source = Data.model_validate(settings.get("data", {})).source
-        federation = settings.get("federation", {})
-        come_split = any(federation.get(key) for key in ("sites", "client_data", "remote"))
-        return source.has_public and not (come_split and source.public_data is None)
     except ValidationError:
         return True  # the whole configuration will say so
+    open_to_all = source.has_public and not (federation.comes_split and source.public_data is None)
+    return open_to_all or not federation.family.must_search
 
 
 def merge(*layers: dict[str, Any]) -> dict[str, Any]:
@@ -120,26 +118,26 @@ def merge(*layers: dict[str, Any]) -> dict[str, Any]:
 
 def with_paths(settings: dict[str, Any], folder: Path = Path()) -> dict[str, Any]:
     """The settings with all paths absolute; relative ones are of `folder`."""
-    results = dict(settings)
+    absolute = dict(settings)
     if isinstance(data := settings.get("data"), dict):
         named = {k: v for k, v in data.items() if k in DATASETS and isinstance(v, str)}
         paths = {key: _absolute(value, folder) for key, value in named.items()}
         if isinstance(root := data.get("data_root"), str):
             paths["data_root"] = str((folder / Path(root).expanduser()).resolve())
-        results["data"] = data | paths
+        absolute["data"] = data | paths
     if isinstance(federation := settings.get("federation"), dict):
         files = federation.get("client_data")
         if isinstance(files, list | tuple) and all(isinstance(f, str) for f in files):
             whole = [_absolute(f, folder) for f in files]
-            results["federation"] = federation | {"client_data": whole}
-    return results
+            absolute["federation"] = federation | {"client_data": whole}
+    return absolute
 
 
 def _absolute(dataset: str, folder: Path) -> str:
     """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    place = folder / Path(dataset).expanduser()
-    if dataset and (is_path(dataset) or (dataset not in NAMES and place.is_dir())):
-        return str(place.resolve())
+    path = folder / Path(dataset).expanduser()
+    if dataset and (is_path(dataset) or (dataset not in NAMES and path.is_dir())):
+        return str(path.resolve())
     return dataset
 
 
@@ -156,10 +154,10 @@ def _first_error(e: ValidationError) -> str:
     return f"expected {key} {message}, got {error['input']!r:.100}; change it"
 
 
-def _key(place: tuple[int | str, ...]) -> str:
+def _key(location: tuple[int | str, ...]) -> str:
     """The key as a user writes it, for a place in the configuration's models."""
     # pydantic also names the member of a union that did not fit.
-    section, *rest = (str(p) for p in place or ("",) if not str(p).startswith("tuple["))
+    section, *rest = (str(p) for p in location or ("",) if not str(p).startswith("tuple["))
     model = RunConfig.model_fields[section].annotation if rest else None
     if isinstance(model, type) and issubclass(model, Section):
         prefixes = {name: prefix for name, prefix, _ in model.flat()}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,11 @@ class Flat:
 
     prefix: str = ""  # of these keys
     only: tuple[str, ...] = ()  # the fields that are keys, the others keep their defaults; () all
+
+
+def about(default: Any, description: str) -> Any:
+    """A field: its default, and its unit, range and meaning, which `panas config` lists."""
+    return Field(default, description=description)
 
 
 class Section(BaseModel):
@@ -38,9 +43,9 @@ class Section(BaseModel):
         for name, prefix, names in cls.flat():
             if isinstance(gathered.get(name), dict):
                 raise ValueError(f"expected no table {name!r}, got one; write its keys without it")
-            given = {f: gathered.pop(prefix + f) for f in names if prefix + f in gathered}
-            if given:
-                gathered[name] = asdict(cls.model_fields[name].default) | given
+            changes = {f: gathered.pop(prefix + f) for f in names if prefix + f in gathered}
+            if changes:
+                gathered[name] = asdict(cls.model_fields[name].default) | changes
         return gathered
 
     @classmethod
@@ -51,16 +56,16 @@ class Section(BaseModel):
             defaults |= {prefix + f: getattr(defaults[name], f) for f in names}
         for key, value in keys.items():
             if isinstance(value, bool) and not isinstance(defaults.get(key, value), bool):
-                told = str(value).lower()
-                raise ValueError(f"expected a value for {key}, got {told}; give a number or a name")
+                word = str(value).lower()
+                raise ValueError(f"expected a value for {key}, got {word}; give a number or a name")
 
     @model_serializer(mode="wrap")
     def _spread(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Write the fields of each dataclass as keys of the section."""
         spread = handler(self)
         for name, prefix, names in self.flat():
-            values = spread.pop(name)
-            spread |= {prefix + f: values[f] for f in names if f in values}
+            own = spread.pop(name)
+            spread |= {prefix + f: own[f] for f in names if f in own}
         return spread
 
     @classmethod

@@ -4,12 +4,12 @@
 go straight to them; else Flower carries them by what `[flower]` says.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from dprbft.config.files import read_toml
 from dprbft.config.flat import Section
 from dprbft.config.sections import Name
 from panas.runtime.errors import BadInput
@@ -34,9 +34,9 @@ class HubSettings(Section):
             raise ValueError("sites of different names, got one twice; rename it")
         if self.minimum > len(self.names):
             raise ValueError(f"a minimum of at most {len(self.names)} sites, got {self.minimum}")
-        for what, given in (("key", self.keys), ("socket", self.sockets)):
-            if given and set(given) != set(self.names):
-                raise ValueError(f"a {what} of each site in names, got {', '.join(given)}")
+        for what, entries in (("key", self.keys), ("socket", self.sockets)):
+            if entries and set(entries) != set(self.names):
+                raise ValueError(f"a {what} of each site in names, got {', '.join(entries)}")
         return self
 
 
@@ -46,9 +46,7 @@ def read_hub(folder: Path) -> HubSettings:
     if not path.is_file():
         raise BadInput(f"expected a hub with a {HUB} at {folder}, found none; `panas deploy init`")
     try:
-        return HubSettings.model_validate(tomllib.loads(path.read_text()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+        return HubSettings.model_validate(read_toml(path))
     except ValidationError as e:
         error = e.errors()[0]
         key = ".".join(str(part) for part in error["loc"])
@@ -63,15 +61,15 @@ def socket_paths(folder: Path, settings: HubSettings) -> dict[str, Path]:
 
 def public_keys(folder: Path, settings: HubSettings) -> dict[str, bytes] | None:
     """The public keys of sites (PEM), by their names; None where none are given."""
-    if not settings.keys:
-        return None
-    return {name: _key(folder, name, text) for name, text in settings.keys.items()}
-
-
-def _key(folder: Path, name: str, text: str) -> bytes:
-    if text.lstrip().startswith("-----BEGIN"):
-        return text.encode()
-    path = folder / text
-    if not path.is_file():
-        raise BadInput(f"expected the public key of {name} at {path}, found none; copy it there")
-    return path.read_bytes()
+    keys = dict[str, bytes]()
+    for name, text in settings.keys.items():
+        if text.lstrip().startswith("-----BEGIN"):
+            keys[name] = text.encode()
+            continue
+        path = folder / text
+        if not path.is_file():
+            raise BadInput(
+                f"expected the public key of {name} at {path}, found none; copy it there"
+            )
+        keys[name] = path.read_bytes()
+    return keys or None

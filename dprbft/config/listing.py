@@ -45,24 +45,24 @@ def list_settings(given: dict[str, Any]) -> list[Setting]:
     config, family = built.model_dump(mode="json"), built.federation.family
     preset = {"preset": given["preset"]} if "preset" in given else {}
     defaults = build_config(preset).model_dump(mode="json")
-    results = []
+    settings = []
     for key, kind, about in _declared():
         if not family.reads(key) or key in OF_HUB:
             continue
         section, _, name = key.rpartition(".")
         below = given.get(section, {}) if section else given
-        here, usual = (d[section] if section else d for d in (config, defaults))
-        results.append(
+        current, usual = (d[section] if section else d for d in (config, defaults))
+        settings.append(
             Setting(
                 key=key,
-                value=_plain(here[name]),
+                value=_plain(current[name]),
                 default=_plain(usual[name]),
                 kind=kind,
                 about=about,
                 is_set=isinstance(below, dict) and name in below,
             )
         )
-    return results
+    return settings
 
 
 def _declared() -> Iterator[tuple[str, str, str]]:
@@ -73,28 +73,27 @@ def _declared() -> Iterator[tuple[str, str, str]]:
             for key, kind, about in _of_section(section):
                 yield f"{name}.{key}", kind, about
         else:
-            yield name, *_field(info, field_comments(RunConfig).get(name, ""))
+            yield name, *_field(info)
 
 
 def _of_section(section: type[Section]) -> Iterator[tuple[str, str, str]]:
     flat = {name: (prefix, names) for name, prefix, names in section.flat()}
-    comments = field_comments(section)
     for name, info in section.model_fields.items():
         if name not in flat:
-            yield name, *_field(info, comments.get(name, ""))
+            yield name, *_field(info)
             continue
         prefix, names = flat[name]
         owner: type = type(info.default)
         hints, inside = typing.get_type_hints(owner), field_comments(owner)
         for field in fields(owner):
             if field.name in names:
-                about = "; ".join(t for t in (comments.get(name), inside.get(field.name)) if t)
+                about = "; ".join(t for t in (info.description, inside.get(field.name)) if t)
                 yield prefix + field.name, _kind(hints[field.name]), about
 
 
-def _field(info: FieldInfo, comment: str) -> tuple[str, str]:
+def _field(info: FieldInfo) -> tuple[str, str]:
     ranges = ", ".join(text for m in _bounds(info) if (text := _range(m)))
-    return _kind(info.annotation), "; ".join(t for t in (ranges, comment) if t)
+    return _kind(info.annotation), "; ".join(t for t in (ranges, info.description) if t)
 
 
 def _bounds(info: FieldInfo) -> Iterator[object]:
@@ -105,17 +104,12 @@ def _bounds(info: FieldInfo) -> Iterator[object]:
             yield from (m for field in get_args(inner)[1:] for m in field.metadata)
 
 
+BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
+
+
 def _range(bound: object) -> str:
-    match bound:
-        case Ge(x):
-            return f"at least {x}"
-        case Gt(x):
-            return f"above {x}"
-        case Le(x):
-            return f"at most {x}"
-        case Lt(x):
-            return f"below {x}"
-    return ""
+    name, words = BOUNDS.get(type(bound), ("", ""))
+    return f"{words} {getattr(bound, name)}" if name else ""
 
 
 def _kind(annotation: Any) -> str:

@@ -6,14 +6,14 @@ its ledger says what that costs.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
 from pydantic import model_validator
 
 from dprbft.config import sections
-from dprbft.config.flat import Section, flatten
+from dprbft.config.flat import Section, about, flatten
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
@@ -24,8 +24,8 @@ ROUNDS_SHARE = 0.3
 class RunConfig(Section):
     """Everything that decides a run's outcome; what merely runs it (workers, device) is apart."""
 
-    preset: sections.Preset = "sound"  # what the other settings are unless they are set
-    seed: sections.Natural = 0  # of data, search and weights; never of privacy noise
+    preset: sections.Preset = about("sound", "what the other settings are unless they are set")
+    seed: sections.Natural = about(0, "of data, search and weights; never of privacy noise")
     data: sections.Data = sections.Data()
     network: sections.Network = sections.Network()
     search: sections.Search = sections.Search()
@@ -38,7 +38,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         for rule in RULES:
-            if broken := rule(self):
+            for broken in rule(self):
                 raise ValueError(broken)
         return self
 
@@ -133,174 +133,117 @@ def _drawn(seed: int, clients: int, share: float, rounds: int) -> tuple[tuple[in
 
 def rounds_of(config: RunConfig, site: int) -> list[int]:
     """The rounds, from 1, in which a site takes part."""
-    f = config.federation
-    drawn = _drawn(config.seed, f.clients, f.participation, f.planned_rounds)
-    return [r for r, c in enumerate(drawn, start=1) if site in c]
+    return [r for r, sites in enumerate(participants(config), start=1) if site in sites]
 
 
-def _protected(config: RunConfig) -> str | None:
-    p = config.privacy
+def _of_privacy(config: RunConfig) -> Iterator[str]:
+    p, clients = config.privacy, config.federation.clients
     bare = p.kind is not None and p.kind.CHARGED_AS is Unprotected
-    if p.allow_unprotected or (p.mode.protected and not bare):
-        return None
-    what = f"release = {p.release}" if bare else f"search = {p.search}"
-    return (
-        f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
-        "use preset = paper, or set privacy.allow_unprotected=true"
-    )
+    if not p.allow_unprotected and (bare or not p.mode.protected):
+        what = f"release = {p.release}" if bare else f"search = {p.search}"
+        yield (
+            f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
+            "use preset = paper, or set privacy.allow_unprotected=true"
+        )
+    if not p.allow_unprotected and not all(map(math.isfinite, (p.epsilon, *p.epsilons))):
+        yield (
+            "a finite epsilon, got infinity, which trains without privacy; set "
+            "privacy.allow_unprotected=true if that is meant"
+        )
+    if len(p.epsilons) not in (0, clients):
+        yield f"{clients} privacy.epsilons, one a site, got {len(p.epsilons)}; give as many"
 
 
-def _finite(config: RunConfig) -> str | None:
-    p = config.privacy
-    if p.allow_unprotected or all(math.isfinite(e) for e in (p.epsilon, *p.epsilons)):
-        return None
-    return (
-        "a finite epsilon, got infinity, which trains without privacy; set "
-        "privacy.allow_unprotected=true if that is meant"
-    )
-
-
-def _a_budget_each(config: RunConfig) -> str | None:
-    given, clients = len(config.privacy.epsilons), config.federation.clients
-    if given in (0, clients):
-        return None
-    return f"{clients} privacy.epsilons, one a site, got {given}; give as many"
-
-
-def _as_many_clients(config: RunConfig) -> str | None:
-    f = config.federation
+def _of_sites(config: RunConfig) -> Iterator[str]:
+    f, share = config.federation, config.data.source.public_fraction
     if sum(map(bool, (f.sites, f.client_data, f.remote))) > 1:
-        return "federation.sites, federation.client_data or federation.remote, got two; give one"
+        yield "federation.sites, federation.client_data or federation.remote, got two; give one"
     if len(set(f.remote)) < len(f.remote):
-        return "different names in federation.remote, got one twice; rename it"
+        yield "different names in federation.remote, got one twice; rename it"
     if f.facts and not f.remote:
-        return "federation.remote for federation.facts, got none; leave the facts out"
-    if f.comes_split and (share := config.data.source.public_fraction):
+        yield "federation.remote for federation.facts, got none; leave the facts out"
+    if f.comes_split and share:
         what = f"a data set of its own as public where data come split, got {share} of theirs"
-        return f"{what}; give data.public_data, and leave data.public_fraction out"
-    given = len(f.sites or f.client_data or f.remote)
-    if given in (0, f.clients):
-        return None
-    return f"federation.clients = {given}, one a site, got {f.clients}; leave it out"
+        yield f"{what}; give data.public_data, and leave data.public_fraction out"
+    if (n := len(f.sites or f.client_data or f.remote)) not in (0, f.clients):
+        yield f"federation.clients = {n}, one a site, got {f.clients}; leave it out"
 
 
-def _searchable(config: RunConfig) -> str | None:
-    name, mode = config.privacy.search, config.privacy.mode
+def _of_data(config: RunConfig) -> Iterator[str]:
+    data, name = config.data, config.privacy.search
     if config.needs_public and not config.has_public:
-        return (
+        yield (
             f"public data for privacy.search = {name}, got none; give data.public_data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
         )
-    if mode.least_search and not config.data.search_fraction:
-        return (
+    if config.privacy.mode.least_search and not data.search_fraction:
+        yield (
             f"a search split for privacy.search = {name}, got data.search_fraction = 0; "
             "raise it, or use privacy.search=data-free"
         )
-    return None
+    v, t = data.validation_fraction, data.test_fraction
+    if not (v > 0 and t > 0):
+        names = "data.validation_fraction and data.test_fraction"
+        yield f"{names} above 0, got {v} and {t}; raise them"
 
 
-def _splits(config: RunConfig) -> str | None:
-    v, t = config.data.validation_fraction, config.data.test_fraction
-    if v > 0 and t > 0:
-        return None
-    return f"data.validation_fraction and data.test_fraction above 0, got {v} and {t}; raise them"
-
-
-def _norm(config: RunConfig) -> str | None:
-    if config.network.norm != "batch" or not config.some_private:
-        return None
-    return 'network.norm = "group" or "auto" under DP, got "batch", which mixes samples; change it'
-
-
-def _passes(config: RunConfig) -> str | None:
-    training, federation = config.training, config.federation
+def _of_networks(config: RunConfig) -> Iterator[str]:
+    p, f, kind = config.privacy, config.federation, config.privacy.kind
+    if config.network.norm == "batch" and config.some_private:
+        yield (
+            'network.norm = "group" or "auto" under DP, got "batch", which mixes samples; change it'
+        )
     epochs = {
         "search.epochs": config.search.optimizer.epochs,
-        "training.epochs": training.optimizer.epochs,
-        "training.warm_epochs": training.warm.epochs,
-        "federation.server_epochs": federation.server.epochs,
+        "training.epochs": config.training.optimizer.epochs,
+        "training.warm_epochs": config.training.warm.epochs,
+        "federation.server_epochs": f.server.epochs,
     }
-    missing = [name for name, n in epochs.items() if n < 1]
-    return f"{', '.join(missing)} of at least 1, got 0; raise them" if missing else None
+    if missing := [name for name, n in epochs.items() if n < 1]:
+        yield f"{', '.join(missing)} of at least 1, got 0; raise them"
+    if kind is not None and kind.READS == "public" and not config.has_public:
+        what = f"public samples for privacy.release = {p.release}, got none"
+        yield f"{what}; give data.public_data, or data.public_fraction above 0"
+    if config.sent and kind is not None and kind.UNIT and not config.network.unit:
+        yield f"network.unit = true for the release {config.sent}, got false; change it"
+    if p.mode.least_search and not f.family.reads("data.search_fraction"):
+        yield (
+            f"privacy.search = public-proxy or data-free for federation.method = {f.method}, got "
+            f"{p.search}; change one of the two"
+        )
 
 
-def _samples_to_release(config: RunConfig) -> str | None:
-    p = config.privacy
-    if p.kind is None or p.kind.READS != "public" or config.has_public:
-        return None
-    what = f"public samples for privacy.release = {p.release}, got none"
-    return f"{what}; give data.public_data, or data.public_fraction above 0"
-
-
-def _unit(config: RunConfig) -> str | None:
-    kind = config.privacy.kind if config.sent else None
-    if kind is None or not kind.UNIT or config.network.unit:
-        return None
-    return f"network.unit = true for the release {config.sent}, got false; change it"
-
-
-def _unread(config: RunConfig) -> str | None:
-    """Settings that the method does not read keep their defaults, also in what a hub sends."""
-    method, family = config.federation.method, config.federation.family
-    given, usual = (flatten(c.model_dump()) for c in (config, RunConfig.model_construct()))
-    for key, value in given.items():
-        if value != usual.get(key) and not family.reads(key):
-            what = f"no {key} for federation.method = {method}"
-            return f"{what}, which does not read it; leave it out"
-    return None
-
-
-def _split_for_search(config: RunConfig) -> str | None:
-    p, family = config.privacy, config.federation.family
-    if not p.mode.least_search or family.reads("data.search_fraction"):
-        return None
-    method = config.federation.method
-    return (
-        f"privacy.search = public-proxy or data-free for federation.method = {method}, got "
-        f"{p.search}; change one of the two"
-    )
-
-
-def _secure_sum(config: RunConfig) -> str | None:
+def _of_secure_sum(config: RunConfig) -> Iterator[str]:
     f = config.federation
     if not config.privacy.secure_sum:
-        return None
+        return
     n, t, most = f.clients, f.secure_missing_of(f.clients), sections.most_missing(f.clients)
     if n < f.secure_minimum:
-        return (
+        yield (
             f"at least federation.secure_minimum = {f.secure_minimum} sites for privacy.trust = "
             f"secure-sum, got {n}; find more, or use privacy.trust=server"
         )
     if t > most:
-        return (
+        yield (
             f"federation.secure_missing of at most {most}, which is below a third of {n} sites, "
             f"got {t}; lower it"
         )
-    return None
+    if f.compression != "none":
+        yield (
+            "federation.compression = none for a secure sum, which has no releases to compress, "
+            f"got {f.compression}; change one of the two"
+        )
 
 
-def _compressed(config: RunConfig) -> str | None:
-    f = config.federation
-    if f.compression == "none" or not config.privacy.secure_sum:
-        return None
-    return (
-        "federation.compression = none for a secure sum, which has no releases to compress, got "
-        f"{f.compression}; change one of the two"
-    )
+def _unread(config: RunConfig) -> Iterator[str]:
+    """Settings that the method does not read keep their defaults, also in what a hub sends."""
+    method, family = config.federation.method, config.federation.family
+    settings, usual = (flatten(c.model_dump()) for c in (config, RunConfig.model_construct()))
+    for key, value in settings.items():
+        if value != usual.get(key) and not family.reads(key):
+            what = f"no {key} for federation.method = {method}"
+            yield f"{what}, which does not read it; leave it out"
 
 
-RULES: tuple[Callable[[RunConfig], str | None], ...] = (
-    *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
-    *(
-        _splits,
-        _norm,
-        _passes,
-        _samples_to_release,
-        _unit,
-        _split_for_search,
-        _secure_sum,
-        _compressed,
-        _unread,
-    ),
-)
+RULES = (_of_privacy, _of_sites, _of_data, _of_networks, _of_secure_sum, _unread)
 """What sections must not contradict each other in; a rule says what it expected instead."""

@@ -1,4 +1,4 @@
-"""The sections of a run's configuration; each field's comment gives unit and range."""
+"""The sections of a run's configuration."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from dprbft.config.families import Family, family_of, method_names
-from dprbft.config.flat import Flat, Section
+from dprbft.config.flat import Flat, Section, about
 from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace
 from panas.data.load import DataSettings
@@ -53,37 +53,44 @@ class Data(Section):
     """Where the samples come from and how a site divides its own."""
 
     source: Annotated[DataSettings, Flat(only=SOURCE)] = DataSettings()
-    search_fraction: Share = 0.2  # share of a site's samples; used by privacy.search=unaccounted
-    validation_fraction: Share = 0.15  # share of a site's samples
-    test_fraction: Share = 0.2  # share of a site's samples
+    search_fraction: Share = about(
+        0.2, "share of a site's samples; used by privacy.search=unaccounted"
+    )
+    validation_fraction: Share = about(0.15, "share of a site's samples")
+    test_fraction: Share = about(0.2, "share of a site's samples")
 
 
 class Network(Section):
     """What all clients' networks share."""
 
-    width: Count = 64  # d, width of the representation
-    features: Count = 128  # coordinates of the common map (method joined), at most
-    norm: Literal["auto", "group", "batch"] = "auto"  # auto: group under DP, batch without
-    unit: bool = True  # representations of norm 1
+    width: Count = about(64, "d, width of the representation")
+    features: Count = about(128, "coordinates of the common map (method joined), at most")
+    norm: Literal["auto", "group", "batch"] = about("auto", "auto: group under DP, batch without")
+    unit: bool = about(True, "representations of norm 1")
 
 
 class Search(Section):
     """The search for an architecture (DPFNAS, III-A2)."""
 
-    algorithm: Literal["genetic", "random"] = "genetic"  # random: as many candidates, no breeding
+    algorithm: Literal["genetic", "random"] = about(
+        "genetic", "random: as many candidates, no breeding"
+    )
     evolution: Annotated[EvolutionConfig, Flat()] = EvolutionConfig()
-    # of the short training that gives a genome's fitness
-    optimizer: Annotated[OptimizerConfig, Flat(only=WITHOUT_MOMENTUM)] = SHORT
-    student_steps: Count = SHORT_STEPS  # at least, of that training (method joined)
-    min_blocks: Count = SearchSpace.min_blocks  # of a network
-    max_blocks: Count = SearchSpace.max_blocks  # of a network
-    widths: tuple[Count, ...] = SearchSpace.widths  # channels of a block, to choose from
-    kernels: tuple[Count, ...] = SearchSpace.kernels  # sides of a kernel, to choose from, odd
-    size: Literal["parameters", "macs", "bytes"] | None = None  # second objective
-    max_parameters: Count | None = None  # hard limit of a network, as the three below
-    max_macs: Count | None = None  # multiply-accumulates of one image
-    max_bytes: Count | None = None  # of its 32-bit state
-    max_latency_ms: Positive | None = None  # of one image on one thread, by a measured table
+    optimizer: Annotated[OptimizerConfig, Flat(only=WITHOUT_MOMENTUM)] = about(
+        SHORT, "of the short training that gives a genome's fitness"
+    )
+    student_steps: Count = about(SHORT_STEPS, "at least, of that training (method joined)")
+    min_blocks: Count = about(SearchSpace.min_blocks, "of a network")
+    max_blocks: Count = about(SearchSpace.max_blocks, "of a network")
+    widths: tuple[Count, ...] = about(SearchSpace.widths, "channels of a block, to choose from")
+    kernels: tuple[Count, ...] = about(
+        SearchSpace.kernels, "sides of a kernel, to choose from, odd"
+    )
+    size: Literal["parameters", "macs", "bytes"] | None = about(None, "second objective")
+    max_parameters: Count | None = about(None, "hard limit of a network, as the three below")
+    max_macs: Count | None = about(None, "multiply-accumulates of one image")
+    max_bytes: Count | None = about(None, "of its 32-bit state")
+    max_latency_ms: Positive | None = about(None, "of one image on one thread, by a measured table")
 
     def space(self, shape: Shape) -> SearchSpace:
         """The space for images of a shape, without limits."""
@@ -106,48 +113,66 @@ class Tuning(Section):
 class Training(Section):
     """Local training; lr, batch, clip, noise and, if it looks, epochs are what tuning replaces."""
 
-    # of local training, each round (under DP a batch size is expected, of a Poisson batch)
     optimizer: Annotated[
         OptimizerConfig, Flat(only=("epochs", "learning_rate", "momentum", "batch_size"))
-    ] = OptimizerConfig()
-    clip: Positive = 1.0  # norm of a sample's gradient
-    noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
-    # of the training on public samples before round 1; of method joined, with privacy.network =
-    # stays, on a site's own
-    warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = WARM
-    student_steps: Count = STEPS  # at least, of an evolved network's training (method joined)
+    ] = about(
+        OptimizerConfig(),
+        "of local training, each round (under DP a batch size is expected, of a Poisson batch)",
+    )
+    clip: Positive = about(1.0, "norm of a sample's gradient")
+    noise_multiplier: Positive | None = about(None, "sigma; None: the least that the budget allows")
+    warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = about(
+        WARM,
+        "of the training on public samples before round 1; of method joined, with "
+        "privacy.network = stays, on a site's own",
+    )
+    student_steps: Count = about(
+        STEPS, "at least, of an evolved network's training (method joined)"
+    )
 
 
 class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
-    method: str = "dprbft"  # of dprbft.methods, or a module of baselines
-    clients: Count = 4  # of a simulation; else as many as there are sites
-    sites: tuple[str, ...] = ()  # directories of sites, instead of a simulation's
-    client_data: tuple[str, ...] = ()  # a data set a site, instead of one shared out
-    remote: tuple[Name, ...] = ()  # names of sites elsewhere, which nodes answer for
-    facts: str | None = None  # file of what such sites declare; None: public data say it
-    classes: tuple[str, ...] = ()  # names of the federation's classes; (): the public data's
-    partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"  # how one set is shared out
-    alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
-    classes_per_client: Count = 2  # of the partition "classes"
-    min_samples: Count = 10  # a site has at least so many samples
-    rounds: Count = 3  # number of rounds; method joined has one
-    participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of sites in a round
-    warm_start: Literal["none", "public"] = "public"  # public: bottoms start from public samples
-    head: Literal["shared", "local", "blend"] = "blend"  # which head a site keeps
-    head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
-    compression: Compression = "none"  # of releases, on the wire
-    train_head: bool = False  # whether the simplex head moves during local training
-    baselines: bool = True  # fit forests and regressions, for the summary to compare with
-    # of privacy.trust = secure-sum: fewer sites than this are refused
-    secure_minimum: Annotated[int, Field(ge=3)] = 4
-    # sites of a secure sum that may be missing or help the server; None: a fifth, below a third
-    secure_missing: Natural | None = None
-    # of a method of the literature, by its own names
-    options: dict[str, Any] = Field(default_factory=dict)
-    # of the server's SGD on raw rows
-    server: Annotated[OptimizerConfig, Flat("server_", only=SIZES)] = OptimizerConfig()
+    method: str = about("dprbft", "of dprbft.methods, or a module of baselines")
+    clients: Count = about(4, "of a simulation; else as many as there are sites")
+    sites: tuple[str, ...] = about((), "directories of sites, instead of a simulation's")
+    client_data: tuple[str, ...] = about((), "a data set a site, instead of one shared out")
+    remote: tuple[Name, ...] = about((), "names of sites elsewhere, which nodes answer for")
+    facts: str | None = about(None, "file of what such sites declare; None: public data say it")
+    classes: tuple[str, ...] = about((), "names of the federation's classes; (): the public data's")
+    partition: Literal["iid", "dirichlet", "classes"] = about(
+        "dirichlet", "how one set is shared out"
+    )
+    alpha: Positive = about(0.5, "of the Dirichlet partition; smaller is more skewed")
+    classes_per_client: Count = about(2, 'of the partition "classes"')
+    min_samples: Count = about(10, "a site has at least so many samples")
+    rounds: Count = about(3, "number of rounds; method joined has one")
+    participation: Annotated[float, Field(gt=0, le=1)] = about(1.0, "share of sites in a round")
+    warm_start: Literal["none", "public"] = about(
+        "public", "public: bottoms start from public samples"
+    )
+    head: Literal["shared", "local", "blend"] = about("blend", "which head a site keeps")
+    head_init: Literal["etf", "random"] = about(
+        "etf", "random: drawn small, so it moves (train_head)"
+    )
+    compression: Compression = about("none", "of releases, on the wire")
+    train_head: bool = about(False, "whether the simplex head moves during local training")
+    baselines: bool = about(True, "fit forests and regressions, for the summary to compare with")
+    secure_minimum: Annotated[int, Field(ge=3)] = about(
+        4, "of privacy.trust = secure-sum: fewer sites than this are refused"
+    )
+    secure_missing: Natural | None = about(
+        None,
+        "sites of a secure sum that may be missing or help the server; None: a fifth, "
+        "below a third",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="of a method of the literature, by its own names"
+    )
+    server: Annotated[OptimizerConfig, Flat("server_", only=SIZES)] = about(
+        OptimizerConfig(), "of the server's SGD on raw rows"
+    )
 
     @field_validator("method")
     @classmethod
@@ -179,20 +204,30 @@ class FederationSettings(Section):
 class Privacy(Section):
     """Budget and what it is spent on."""
 
-    epsilon: Epsilon = 8.0  # inf: train without DP
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every site
-    epsilons: tuple[Epsilon, ...] = ()  # one a site, instead of `epsilon`
-    search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
-    release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
-    # of epsilon, sizes release noise; None: .3, or what public facts say (joined)
-    release_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
-    # protected: networks may be shown; stays: they train without noise, and must not (joined)
-    network: Literal["protected", "stays"] = "protected"
-    # who sees what a site releases; secure-sum: nobody, but for the sum over all sites (joined)
-    trust: Literal["server", "secure-sum"] = "server"
-    strict: bool = False  # refuse samples that another ledger was charged for
-    allow_unprotected: bool = False  # let epsilon be infinite for search or release
+    epsilon: Epsilon = about(8.0, "inf: train without DP")
+    delta: Annotated[float, Field(gt=0, lt=1)] = about(1e-5, "below 1/n of every site")
+    epsilons: tuple[Epsilon, ...] = about((), "one a site, instead of `epsilon`")
+    search: str = about("public-proxy", "what a search looks at: a mode of panas.search_modes")
+    release: str = about(
+        "moments", "what leaves in a round: a kind of panas.privacy.release, or none"
+    )
+    release_share: Annotated[float, Field(gt=0, lt=1)] | None = about(
+        None, "of epsilon, sizes release noise; None: .3, or what public facts say (joined)"
+    )
+    histogram_share: Annotated[float, Field(gt=0, lt=1)] = about(
+        0.1, "of epsilon, for the histogram"
+    )
+    network: Literal["protected", "stays"] = about(
+        "protected",
+        "protected: networks may be shown; stays: they train without noise, and must not (joined)",
+    )
+    trust: Literal["server", "secure-sum"] = about(
+        "server",
+        "who sees what a site releases; secure-sum: nobody, but for the sum over all sites "
+        "(joined)",
+    )
+    strict: bool = about(False, "refuse samples that another ledger was charged for")
+    allow_unprotected: bool = about(False, "let epsilon be infinite for search or release")
 
     @field_validator("release")
     @classmethod
@@ -224,6 +259,8 @@ class Privacy(Section):
 class Audit(Section):
     """The attacks after training."""
 
-    samples: Count = 500  # at most so many of a site's samples are attacked
-    decoder_epochs: Count = 30  # passes of what attacks train: decoders and shadow networks
-    threats: tuple[Literal["shadow", "leaked pairs"], ...] = ("shadow", "leaked pairs")  # besides
+    samples: Count = about(500, "at most so many of a site's samples are attacked")
+    decoder_epochs: Count = about(30, "passes of what attacks train: decoders and shadow networks")
+    threats: tuple[Literal["shadow", "leaked pairs"], ...] = about(
+        ("shadow", "leaked pairs"), "besides"
+    )

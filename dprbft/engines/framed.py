@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from dprbft.engines.frames import (
     DIGEST,
@@ -45,23 +45,14 @@ class Carrier(Protocol):
     """What brings frames to sites, wherever they are, and back."""
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """Bring each named site its frame; yields (name, answer) as they come.
 
         Ends after so many seconds at the latest (None: when all have answered, or cannot), and
-        raises nothing for a site that does not answer.
+        raises nothing for a site that does not answer. An answer of more than `cap` bytes is kept
+        out before it has come, where that can be, and is yielded as one of no bytes.
         """
-        ...
-
-
-@runtime_checkable
-class Limited(Carrier, Protocol):
-    """A carrier that can keep a larger answer out before it has come."""
-
-    def limited(self, cap: int) -> Carrier:
-        """The same carrier, of answers with frames of at most `cap` bytes; one that is larger comes
-        as an answer of no bytes."""
         ...
 
 
@@ -73,14 +64,14 @@ class UnixCarrier:
     cap: int = MAX_FRAME
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`; all sites at once. A larger answer is not read."""
         answers = queue.SimpleQueue[tuple[str, bytes | None]]()
 
         def wait(name: str, frame: bytes) -> None:
             try:
-                answers.put((name, ask(self.sockets[name], frame, seconds, cap=self.cap)))
+                answers.put((name, ask(self.sockets[name], frame, seconds, cap=min(self.cap, cap))))
             except OSError:  # nobody is there, or took too long
                 answers.put((name, None))
             except BadInput:  # too large to be an answer
@@ -92,10 +83,6 @@ class UnixCarrier:
             name, answer = answers.get()
             if answer is not None:
                 yield name, answer
-
-    def limited(self, cap: int) -> "UnixCarrier":
-        """As `Limited.limited`."""
-        return replace(self, cap=min(self.cap, cap))
 
 
 class Late(BadInput):
@@ -157,9 +144,9 @@ class Framed:
         """Bring each site its request; yields it with the reply."""
         waiting = {self.names[i]: self._request(i, verb, c) for i, c in messages.items()}
         frames = {name: request.to_bytes() for name, request in waiting.items()}
-        up = 0
+        up, cap = 0, min(self._cap(verb) + AROUND, MAX_FRAME)
         try:
-            for name, content in self._carry(frames, self._cap(verb)) if frames else ():
+            for name, content in self.carrier.carry(frames, self.seconds, cap) if frames else ():
                 up += len(content)
                 try:
                     answer = self._checked(waiting.get(name), verb, content)
@@ -177,13 +164,6 @@ class Framed:
             self.carried(verb, sum(map(len, frames.values())), up)
         for request in waiting.values():
             yield request, Reply(Code.ABSENT)
-
-    def _carry(self, frames: Mapping[str, bytes], cap: int) -> Iterator[tuple[str, bytes]]:
-        """Bring frames to sites, whose answers are to have messages of at most `cap` bytes."""
-        carrier = self.carrier
-        if isinstance(carrier, Limited):
-            carrier = carrier.limited(min(cap + AROUND, MAX_FRAME))
-        return carrier.carry(frames, self.seconds)
 
     def _cap(self, verb: Verb) -> int:
         """Bytes of the message of an answer, at most."""

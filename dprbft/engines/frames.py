@@ -43,6 +43,7 @@ SMALL = {"hello": 1 << 24, "leave": 1 << 24, "search": 0, "tune": 0, "train": 0,
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VERB = re.compile(r"[a-z][a-z-]{0,31}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_COMMON = ("run", "site", "verb", "nonce")
 _REQUEST = ("files", "message", "nonce", "number", "run", "site", "type", "verb")
 _ANSWER = ("code", "message", "nonce", "run", "signature", "site", "type", "verb")
 
@@ -114,22 +115,17 @@ class Request:
         _check_names(sizes)
         names = sorted(sizes)
         whole = [head["message"], *(sizes[name] for name in names)]
-        message, *files = _parts(content, at, whole, "request")
-        text = {name: head[name] for name in ("run", "site", "verb", "nonce")}
-        request = Request(
-            **text,
-            number=head["number"],
-            content=message,
-            files=dict(zip(names, files, strict=True)),
-        )
+        message, *parts = _parts(content, at, whole, "request")
+        fields = {name: head[name] for name in (*_COMMON, "number")}
+        files = dict(zip(names, parts, strict=True))
+        request = Request(**fields, content=message, files=files)
         _check_form(request._header(), content, at, "request")
         return request
 
     def _header(self) -> dict[str, Any]:
-        text = {"run": self.run, "site": self.site, "verb": self.verb, "nonce": self.nonce}
         sizes = {name: len(part) for name, part in self.files.items()}
         about = {"type": "request", "number": self.number, "message": len(self.content)}
-        return about | text | {"files": sizes}
+        return about | {name: getattr(self, name) for name in _COMMON} | {"files": sizes}
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class Answer:
 
     def signed_part(self) -> bytes:
         """What the site's key signs: all but the signature, the message by its digest."""
-        about = self._header() | {"digest": hashlib.sha256(self.content).hexdigest()}
+        about = self._header() | {"digest": sha256(self.content)}
         del about["signature"]
         return b"panas answer\n" + _text(about)
 
@@ -173,15 +169,15 @@ class Answer:
         """Read a frame of at most `cap` bytes; BadInput if it is no answer in its one form."""
         head, at = _header(content, "answer", _ANSWER, cap)
         message, signature = _parts(content, at, [head["message"], head["signature"]], "answer")
-        given = {name: head[name] for name in ("run", "site", "verb", "nonce", "code")}
-        answer = Answer(**given, content=message, signature=signature)
+        fields = {name: head[name] for name in (*_COMMON, "code")}
+        answer = Answer(**fields, content=message, signature=signature)
         _check_form(answer._header(), content, at, "answer")
         return answer
 
     def _header(self) -> dict[str, Any]:
-        text = {"run": self.run, "site": self.site, "verb": self.verb, "nonce": self.nonce}
         sizes = {"message": len(self.content), "signature": len(self.signature)}
-        return {"type": "answer", "code": self.code} | text | sizes
+        common = {name: getattr(self, name) for name in _COMMON}
+        return {"type": "answer", "code": self.code} | common | sizes
 
 
 def _text(about: Mapping[str, Any]) -> bytes:
@@ -237,12 +233,8 @@ def _check_form(about: Mapping[str, Any], content: bytes, at: int, kind: str) ->
 
 
 def _check_common(run: str, site: str, verb: str, nonce: str, kind: str) -> None:
-    for what, value, pattern in (
-        ("run", run, _NAME),
-        ("site", site, _NAME),
-        ("verb", verb, _VERB),
-        ("nonce", nonce, _NONCE),
-    ):
+    values, patterns = (run, site, verb, nonce), (_NAME, _NAME, _VERB, _NONCE)
+    for what, value, pattern in zip(_COMMON, values, patterns, strict=True):
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise _refused(
                 kind,

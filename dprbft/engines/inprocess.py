@@ -12,9 +12,14 @@ Job = tuple[SitePaths, Machine, Verb, bytes]
 
 
 class InProcess:
-    """An `Engine` of worker processes, at least 1; where sites are few, each may use several.
+    """An `Engine` of worker processes; where sites are few, each may use several.
 
-    `asked` is the number of sites that will be asked at once; None: all.
+    Args:
+        sites: all sites of the run, by their numbers.
+        workers: processes, at least 1.
+        device: a device of torch, as "cpu" or "cuda".
+        asked: the number of sites that will be asked at once; None: all.
+
     """
 
     def __init__(

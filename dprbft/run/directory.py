@@ -21,15 +21,14 @@ from dprbft.paths import (
     unlabelled_file,
 )
 from dprbft.run.events import Listener
-from dprbft.run.sites.known import Local, Sites
+from dprbft.run.sites.known import Local
 from dprbft.run.sites.plan import SitesPlan, plan_sites
+from dprbft.run.sites.remote import Remote
 from dprbft.run.view import RunView
 from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
-from panas.data.facts import Facts
-from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import exclusive
@@ -43,11 +42,11 @@ class OpenRun:
     config: RunConfig
     engine: Engine
     listener: Listener = lambda event: None
-    elsewhere: Sites | None = None  # what it knows of sites that are not on this machine
+    elsewhere: Remote | None = None  # what it knows of sites that are not on this machine
     minimum: int = 1  # sites that it begins with, at least, and of a round
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> Local | Remote:
         """What it knows of its sites."""
         return self.elsewhere or Local(self.view)
 
@@ -60,9 +59,15 @@ class OpenRun:
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
     """Make a run directory and its sites, or check that an existing one may be continued.
 
-    `resume` continues what is there; so does `shared`, for commands that fill a directory one
-    after the other (search, tune, train). Nothing is written where a directory in use, a data set
-    or the settings are refused. Returns `config`.
+    Nothing is written where a directory in use, a data set or the settings are refused. Returns
+    `config`.
+
+    Args:
+        run: the directory, made if need be.
+        config: the settings of the run.
+        resume: whether to continue what is there.
+        shared: the same, for commands that fill a directory one after the other (search, tune).
+
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
     # A name with a dot is a lock, or a file that is being written.
@@ -147,22 +152,7 @@ def check_settings(run: Path, config: RunConfig) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a new run would find: all that is public of its data."""
-
-    facts: Facts
-    public: Samples
-    unlabelled: Samples
-
-
-def look(config: RunConfig) -> Found:
-    """Load the data of a new run, of which nothing is written; BadInput if they are refused."""
-    plan = plan_sites(Path(), config)
-    return Found(plan.facts, plan.public, plan.unlabelled)
-
-
-def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
     if config.privacy.secure_sum:
         check_libraries()
@@ -170,12 +160,12 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     checks(config, view)
 
 
-def _check_updates(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def _check_updates(config: RunConfig, view: RunView | SitesPlan) -> None:
     side = Side(config, view.facts, view.public)
     update_method(config.federation.method).check(side)
 
 
-def _check_networks(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+def _check_networks(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))

@@ -1,7 +1,7 @@
 """The exchange between sites and server, and what a simulator tells of it."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,7 @@ from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.side import Side
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
+from dprbft.run.view import RunView
 from dprbft.server import events as server_events
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.refusals import note_refused
@@ -38,20 +39,16 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
         raise run.sites.error(refusal) from refusal
 
 
-def server_files(run: OpenRun) -> ServerFiles:
+def server_files(view: RunView) -> ServerFiles:
     """What the server of a run keeps."""
-    width, kind = _first(run).weight.shape[1], run.config.sent
-    compression = run.config.federation.compression
-    return ServerFiles(paths.server_folder(run.folder), width, _classes(run), kind, compression)
+    width, config = _first(view).weight.shape[1], view.config
+    folder, classes = paths.server_folder(view.run), view.facts.classes
+    return ServerFiles(folder, width, classes, config.sent, config.federation.compression)
 
 
-def _classes(run: OpenRun) -> int:
-    return run.view.facts.classes
-
-
-def _first(run: OpenRun) -> Broadcast:
+def _first(view: RunView) -> Broadcast:
     """The head before round 1; on a common map nobody knows anything yet."""
-    config, facts, common = run.config, run.view.facts, run.view.feature_map
+    config, facts, common = view.config, view.facts, view.feature_map
     if common is None:
         generator = torch_generator(stream(config.seed, "head"))
         return to_broadcast(spec_of(config, facts).head(generator), 0)
@@ -61,28 +58,20 @@ def _first(run: OpenRun) -> Broadcast:
 def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
     config, view = run.config, run.view
     side = Side(config, view.facts, view.public, view.feature_map)
+    method, common = config.federation.method, _common(run, sites)
+    common |= {"files": server_files(view), "first": _first(view)}
     if config.privacy.secure_sum:
         from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
 
-        return SumServer(
-            files=server_files(run),
-            config=config,
-            sites=sites,
-            engine=run.engine,
-            answer=partial(summed_method(config.federation.method).sum_round, side),
-            first=_first(run),
-            listener=partial(_tell, run),
-        )
-    return Server(
-        files=server_files(run),
-        config=config,
-        sites=sites,
-        engine=run.engine,
-        answer=partial(method_named(config.federation.method).server_round, side),
-        first=_first(run),
-        listener=partial(_tell, run),
-        minimum=run.minimum,
-    )
+        return SumServer(answer=partial(summed_method(method).sum_round, side), **common)
+    answer = partial(method_named(method).server_round, side)
+    return Server(answer=answer, minimum=run.minimum, **common)
+
+
+def _common(run: OpenRun, sites: frozenset[int]) -> dict[str, Any]:
+    """What all servers take."""
+    listener = partial(_tell, run)
+    return {"config": run.config, "sites": sites, "engine": run.engine, "listener": listener}
 
 
 def _update_server(run: OpenRun, sites: frozenset[int]) -> UpdateServer:
@@ -95,12 +84,9 @@ def _update_server(run: OpenRun, sites: frozenset[int]) -> UpdateServer:
     )
     return UpdateServer(
         folder=paths.server_folder(run.folder),
-        config=run.config,
-        sites=sites,
-        engine=run.engine,
         half=half,
-        listener=partial(_tell, run),
         minimum=run.minimum,
+        **_common(run, sites),
     )
 
 
@@ -130,17 +116,17 @@ def _released(run: OpenRun, site: int) -> events.SiteReleased:
     """What a site has sent in the one round."""
     if paths.arrived_file(paths.server_folder(run.folder), ROUND, site).exists():
         return events.SiteReleased(run.sites.names[site], True, masked=True)
-    for release in server_files(run).releases(ROUND, [site]):
+    for release in server_files(run.view).releases(ROUND, [site]):
         return events.SiteReleased(run.sites.names[site], True, release.noise_multiplier)
     return events.SiteReleased(run.sites.names[site], sent=False)
 
 
-def _seen(run: OpenRun, event: server_events.Event) -> events.Event:
+def _seen(run: OpenRun, event: server_events.Event) -> events.Event | None:
     """What the server tells, with what a simulator sees besides."""
     names = run.sites.names
     match event:
         case server_events.SiteReady(i):
-            return run.sites.started(i)
+            return run.sites.outcome("start", i)
         case server_events.SiteTrained(i, round):
             return events.SiteTrained(names[i], round)
         case server_events.SiteAbsent(i, 0):

@@ -37,7 +37,6 @@ from panas.runtime.store import write_json
 
 LIBRARIES = ("panas", "torch", "numpy")
 VIEW = "hub: accuracies and ledgers of sites stay with them, and never cross the wire"
-STEPS: tuple[Step, ...] = ("join", "search", "tune", "train")
 
 
 def open_hub(
@@ -82,18 +81,14 @@ def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
 
 
 def _caps_of_releases(run: Path, config: RunConfig) -> dict[Verb, int]:
-    width, classes = message_size(run, config)
-    if config.privacy.secure_sum:
-        return _caps_of_sum(config.federation.clients, width, classes)
-    most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
-    return {Verb.ROUND: most}
-
-
-def _caps_of_sum(sites: int, width: int, classes: int) -> dict[Verb, int]:
-    """Bytes of an answer in a secure sum: keys, shares and signatures by site, and one vector."""
+    files, sites = server_files(RunView(run, config)), config.federation.clients
+    width, classes = files.width, files.classes
+    if not config.privacy.secure_sum:
+        most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
+        return {Verb.ROUND: most}
     from dprbft.secure_sum.release import masked_size  # its libraries are not always installed
 
-    return {
+    return {  # keys, shares and signatures by site, and one vector
         Verb.READY: 1 << 10,
         Verb.KEYS: 1 << 10,
         Verb.SHARE: (1 << 10) + 256 * sites,
@@ -102,26 +97,12 @@ def _caps_of_sum(sites: int, width: int, classes: int) -> dict[Verb, int]:
     }
 
 
-def message_size(run: Path, config: RunConfig) -> tuple[int, int]:
-    """Width and classes of every head and release of a run."""
-    files = server_files(OpenRun(run, config, _Nobody()))
-    return files.width, files.classes
-
-
-class _Nobody:
-    """An engine without sites."""
-
-    def call(self, verb: Verb, messages: object) -> Any:
-        """As `Engine.call`."""
-        return iter(())
-
-
 def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
     """What a hub knows of its run: written to summary.json, and returned."""
     view, rounds = RunView(run, config), read_rounds(server_folder(run))
     sites = Remote(view, 1)
     finished = [sites.done("train", i) for i in range(len(sites.names))]
-    result = carried(server_folder(run))
+    frames = carried(server_folder(run))
     summary = {
         "preset": config.preset,
         "method": config.federation.method,
@@ -133,13 +114,13 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
         "unlabelled_samples": len(view.unlabelled),
         "sites": sites_of(run, config),
         "absent": [name for name, done in zip(sites.names, finished, strict=True) if not done],
-        "head": head_accuracy(run, config),
+        "head": _head_accuracy(view),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
             "down_bytes": sum(r.down_bytes for r in rounds) + result_bytes(server_folder(run)),
             # All frames, public files among them; the two above are what rounds exchange.
-            "carried_down_bytes": sum(down for down, _ in result.values()),
-            "carried_up_bytes": sum(up for _, up in result.values()),
+            "carried_down_bytes": sum(down for down, _ in frames.values()),
+            "carried_up_bytes": sum(up for _, up in frames.values()),
         },
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
@@ -151,14 +132,13 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
 def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:
     """What a hub knows of each site: what it is through with, and what its releases cost."""
     sites, rounds = Remote(RunView(run, config), 1), read_rounds(server_folder(run))
-    return [_site(sites, i, rounds, config, run) for i in range(len(sites.names))]
+    return [_site(sites, i, rounds) for i in range(len(sites.names))]
 
 
-def _site(
-    sites: Remote, i: int, rounds: Sequence[RoundRecord], config: RunConfig, run: Path
-) -> dict[str, Any]:
-    names = [step for step in STEPS if sites.done(step, i)]
-    noise = _noise_of(run, config, i, [r.round for r in rounds if i in r.releases])
+def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
+    config = sites.config
+    steps: tuple[Step, ...] = ("join", "search", "tune", "train")
+    noise = _noise_of(sites.view, i, [r.round for r in rounds if i in r.releases])
     noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian
     events = [Gaussian(m) for m in noise if m is not None]
     known = noised and bool(noise) and len(events) == len(noise)
@@ -166,7 +146,7 @@ def _site(
     return {
         "id": i,
         "name": sites.names[i],
-        "through": names,
+        "through": [step for step in steps if sites.done(step, i)],
         "rounds": [r.round for r in rounds if i in r.sites],
         "releases": len(noise),
         "noise_multipliers": noise,
@@ -176,20 +156,19 @@ def _site(
     }
 
 
-def _noise_of(run: Path, config: RunConfig, site: int, rounds: Sequence[int]) -> list[float | None]:
+def _noise_of(view: RunView, site: int, rounds: Sequence[int]) -> list[float | None]:
     """Noise multipliers of a site's releases, as they say; none where updates are exchanged, or
     the server learns a sum alone."""
-    if config.sent is None or config.privacy.secure_sum:
+    if view.config.sent is None or view.config.privacy.secure_sum:
         return []
-    files = server_files(OpenRun(run, config, _Nobody()))
+    files = server_files(view)
     return [r.noise_multiplier for k in rounds for r in files.releases(k, [site])]
 
 
-def head_accuracy(run: Path, config: RunConfig) -> dict[str, Any] | None:
+def _head_accuracy(view: RunView) -> dict[str, Any] | None:
     """Accuracy of the shared head on labelled public samples, which it was made with; None where
     there are none, or heads are on networks that stay with their sites."""
-    view = RunView(run, config)
-    phi, files = view.feature_map, server_files(OpenRun(run, config, _Nobody()))
+    phi, files = view.feature_map, server_files(view)
     if phi is None or not len(view.public) or not files.latest():
         return None
     head = files.broadcast(files.latest() or 0)

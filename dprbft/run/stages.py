@@ -37,8 +37,8 @@ def join_stage(
     """
     sites = chosen(run.config, clients)
     known = run.sites
-    there = _ask(run, Verb.HELLO, {i: known.hello(i) for i in sites})
-    return _go_on(run, stage, sites, there)
+    present = _ask(run, Verb.HELLO, {i: known.hello(i) for i in sites})
+    return _go_on(run, stage, sites, present)
 
 
 def begin(run: OpenRun, ground: Ground) -> list[int]:
@@ -89,12 +89,12 @@ def exchange_stage(run: OpenRun) -> None:
     if "join" not in stages_of(run.config):
         return
     with exclusive(run.folder / "join"):
-        there, files = join_stage(run, stage="join"), server_files(run)
+        present, files = join_stage(run, stage="join"), server_files(run.view)
         if not is_done(run.folder, "join"):
             with timed(run.folder, "join"):
-                exchange(run, frozenset(there))
+                exchange(run, frozenset(present))
         known = run.sites
-        late = [i for i in there if not known.done("join", i)]
+        late = [i for i in present if not known.done("join", i)]
         answer = files.broadcast(files.latest() or 0).to_bytes()
 
         def tell(site: int) -> None:
@@ -106,9 +106,13 @@ def exchange_stage(run: OpenRun) -> None:
 def search_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Search the architecture of the sites that have none yet (all, by default).
+    """Search the architecture of the sites that have none yet; returns those that have one now.
 
-    `progress` hears of every generation of every site. Returns the sites that have one now.
+    Args:
+        run: a run that is open for work.
+        clients: numbers of the sites that search, from 0; None: all.
+        progress: hears of every generation of every site.
+
     """
     return _own_stage(run, "search", clients, progress)
 
@@ -116,9 +120,13 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the sites that have none yet (all, by default).
+    """Tune the DP-SGD settings of the sites that have none yet; returns those that have some now.
 
-    `progress` hears of every trial of every site. Returns the sites that have some now.
+    Args:
+        run: a run that is open for work.
+        clients: numbers of the sites that tune, from 0; None: all.
+        progress: hears of every trial of every site.
+
     """
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):
@@ -179,12 +187,12 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
 
 def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, JoiningPrice]:
     """What joining and a residual will have cost, by site; without those that cannot pay."""
-    sites, result = run.view.sites, dict[int, JoiningPrice]()
+    sites, prices = run.view.sites, dict[int, JoiningPrice]()
     for i in chosen(run.config, clients):
         with suppress(BudgetExhausted):
             if sites[i].is_present:
-                result[i] = joining_price(open_site(sites[i]))
-    return result
+                prices[i] = joining_price(open_site(sites[i]))
+    return prices
 
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:
@@ -209,8 +217,8 @@ def _teller(run: OpenRun, step: Step) -> Callable[[int], None]:
     """What tells of a site once it is through with a step."""
 
     def tell(site: int) -> None:
-        if told := run.sites.outcome(step, site):
-            run.listener(told)
+        if event := run.sites.outcome(step, site):
+            run.listener(event)
 
     return tell
 
@@ -237,8 +245,8 @@ def _own_stage(
             catch_up()
             outcome(site)
 
-        there = _ask(run, Verb(stage), dict.fromkeys(todo, b""), tell)
-        return _go_on(run, stage, sites, sorted({*sites} - {*todo} | {*there}))
+        present = _ask(run, Verb(stage), dict.fromkeys(todo, b""), tell)
+        return _go_on(run, stage, sites, sorted({*sites} - {*todo} | {*present}))
 
 
 def _ask(
@@ -254,23 +262,23 @@ def _ask(
         codes[site] = reply.code
         if reply.code is Code.DONE:
             tell(site)
-    there = sorted(site for site, code in codes.items() if code is not Code.ABSENT)
-    for site in there:
+    present = sorted(site for site, code in codes.items() if code is not Code.ABSENT)
+    for site in present:
         if codes[site] is not Code.DONE:
             raise run.sites.error(SiteRefusal(site, codes[site]))
-    return there
+    return present
 
 
 def _go_on(
-    run: OpenRun, stage: events.StageName, sites: Sequence[int], there: list[int]
+    run: OpenRun, stage: events.StageName, sites: Sequence[int], present: list[int]
 ) -> list[int]:
     """Tell of the sites that a stage goes on without; BadInput if too few are left: a run needs its
     minimum until all is exchanged, and any from then on."""
-    known, absent = run.sites, [site for site in sites if site not in there]
+    known, absent = run.sites, [site for site in sites if site not in present]
     exchanged = run.config.federation.family.exchange
     least = run.minimum if stage == "start" and not is_done(run.folder, exchanged) else 1
-    if len(there) < min(least, len(sites)):
+    if len(present) < min(least, len(sites)):
         raise known.error(SiteRefusal(absent[0], Code.ABSENT))
     for site in absent:
         run.listener(events.SiteLeftOut(known.names[site], stage, known.why(site)))
-    return there
+    return present

@@ -1,12 +1,8 @@
 """The outcome of a run: summary.json, from what the stages left in the sites' folders.
 
-Accuracies are the simulator's view, which holds every test split; no site would tell them.
-
-Exact pooling: the shared head of all sites' samples without noise, in a simulator's view.
-
-It is measured once a run has trained, for the summary to show what the noise on releases costs.
-It reads the training samples of all sites on one machine, and nothing is charged for it: its
-accuracies are of the simulator's view, as all others, and the head is not kept.
+Accuracies are the simulator's view, which holds every test split; no site would tell them. Among
+them is that of exact pooling, the shared head of all sites' samples without noise: it shows what
+the noise on releases costs, nothing is charged for it, and the head is not kept.
 """
 
 import statistics
@@ -63,9 +59,9 @@ def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> dict[str, float]
         return {name: record[name] for name in names}
     if view.feature_map is None or not all(changed(paths) for paths in sites):
         return {}
-    result = _measured(view, view.feature_map, sites)
-    write_json(path, {"accuracy": result})
-    return result
+    accuracy = _measured(view, view.feature_map, sites)
+    write_json(path, {"accuracy": accuracy})
+    return accuracy
 
 
 def _measured(view: RunView, phi: FeatureMap, sites: Sequence[SitePaths]) -> dict[str, float]:
@@ -220,20 +216,21 @@ def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
 
 
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    results = [c["accuracy"] for c in clients]
-    selected = [a["selected"] for a in results]
+    accuracies = [c["accuracy"] for c in clients]
+    selected = [a["selected"] for a in accuracies]
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
-        "local_last": _mean([a["local_last"] for a in results]),
-        "global_last": _mean([a["global_last"] for a in results]),
-        "pooled": _mean([a["pooled"] for a in results]),
+        "local_last": mean_known([a["local_last"] for a in accuracies]),
+        "global_last": mean_known([a["global_last"] for a in accuracies]),
+        "pooled": mean_known([a["pooled"] for a in accuracies]),
         "ladder": {
-            step: _mean([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
+            step: mean_known([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_known(values: Sequence[float | None]) -> float | None:
+    """The mean of the values that are known; None if none is."""
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if known else None

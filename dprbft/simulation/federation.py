@@ -35,21 +35,6 @@ class Federation:
     shares: tuple[Samples, ...]  # what each site has in all
     keys: tuple[bytes, ...]  # of their splits
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of an image."""
-        return self.facts.shape
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return self.facts.classes
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """One name a class."""
-        return self.facts.class_names
-
 
 def load_federation(config: RunConfig) -> Federation:
     """Load and share out the data set of a configuration; cached for the last configuration."""
@@ -99,23 +84,27 @@ def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[S
     return shares
 
 
+def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> SiteSettings:
+    """Settings of a site that is made for a run: its lifetime budget is that of this run."""
+    budget, unprotected = config.budget(i), config.privacy.allow_unprotected
+    releases = (*allowed_releases(unprotected=unprotected), *config.leaves)
+    return SiteSettings(
+        name=name,
+        data=data,
+        group=config.data.source.group,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        releases=tuple(dict.fromkeys(releases)),
+        allow_unprotected=unprotected,
+    )
+
+
 def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePaths, ...]:
-    """Write a directory for each site; its lifetime budget is that of this one run."""
-    unprotected = config.privacy.allow_unprotected
+    """Write a directory for each site."""
     sites = []
     for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):
-        folder, budget = sites_folder(run) / NAME.format(i), config.budget(i)
-        settings = SiteSettings(
-            name=folder.name,
-            data=SAMPLES,
-            group=config.data.source.group,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            releases=tuple(
-                dict.fromkeys((*allowed_releases(unprotected=unprotected), *config.leaves))
-            ),
-            allow_unprotected=unprotected,
-        )
+        folder = sites_folder(run) / NAME.format(i)
+        settings = one_run_settings(config, i, name=folder.name, data=SAMPLES)
         if not settings_file(folder).exists():
             write_samples(folder / SAMPLES, share)
             write_site(folder, settings, key=key)

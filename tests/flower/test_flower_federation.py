@@ -18,7 +18,7 @@ from elsewhere import charges, make_sites
 from federation import Federation, federation, wait_for
 
 from dprbft.engines.deploy.certificates import Pair, new_certificate
-from dprbft.engines.flower.link import free_port
+from dprbft.engines.flower.hub import free_port
 from dprbft.paths import server_folder
 from dprbft.secure_sum.identity import new_key
 from dprbft.server.records import RoundRecord, read_rounds

@@ -149,6 +149,12 @@ JOINED: Mapping[str, tuple[Branch, ...]] = {
     "export": (Branch("the ledger's note of what was spent", NOTHING, "a code alone"),),
 }
 
+FAILED = Branch(
+    "what fails after the charge",
+    GREETED,
+    "one way out; asked again, the site charges anew, within its share, with more noise",
+)
+
 ROUNDS: Mapping[str, tuple[Branch, ...]] = {
     "search": JOINED["search"],
     "tune": JOINED["tune"],
@@ -186,11 +192,7 @@ ROUNDS: Mapping[str, tuple[Branch, ...]] = {
             "the choice stays at the site",
         ),
         Branch("method local sends nothing", NOTHING, "the message has no bytes"),
-        Branch(
-            "what fails after the charge",
-            GREETED,
-            "one way out; asked again, the site charges anew, within its share, with more noise",
-        ),
+        FAILED,
     ),
     "finish": (
         Branch(
@@ -232,11 +234,7 @@ UPDATES: Mapping[str, tuple[Branch, ...]] = {
             "a number",
             "the noised total, or what the owner declares",
         ),
-        Branch(
-            "what fails after the charge",
-            GREETED,
-            "one way out; asked again, the site charges anew, within its share, with more noise",
-        ),
+        FAILED,
     ),
     "finish": (
         Branch("the result does not fit", GREETED, "the message decides"),

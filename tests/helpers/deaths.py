@@ -8,11 +8,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -79,6 +82,24 @@ def plant(death: Death, die: Callable[[], None], put: Set = setattr) -> None:
         for family, answers in verbs.VERBS.items()
     }
     put(verbs, "VERBS", families)
+
+
+class Stop(BaseException):
+    """A death that no handler of the package knows."""
+
+
+@contextmanager
+def dies(death: Death) -> Iterator[None]:
+    """A block that dies in this process; nothing that it does in a `finally` reaches a site."""
+    with pytest.MonkeyPatch.context() as planted:
+
+        def die() -> None:
+            planted.setattr(InProcess, "call", lambda *_: iter(()))
+            raise Stop
+
+        plant(death, die, planted.setattr)
+        with pytest.raises(Stop):
+            yield
 
 
 def carry_out(run: Path, config: RunConfig, engine: Engine) -> None:

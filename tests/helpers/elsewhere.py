@@ -1,5 +1,6 @@
 """Sites of a hub in this process: folders that only a carrier of frames reaches."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from tiny_runs import SEARCH
 
 from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.hub import HubSettings
@@ -19,9 +21,18 @@ from dprbft.engines.node.daemon import Node
 from dprbft.messages import Verb
 from dprbft.methods import serve as verbs
 from dprbft.paths import SitePaths, ledger_file
-from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event
 from dprbft.run.hub import open_hub
+from dprbft.run.stages import (
+    begin,
+    exchange_stage,
+    search_stage,
+    stages_of,
+    train_stage,
+    tune_stage,
+)
+from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from panas.privacy.ledger.charge import Charge
@@ -33,10 +44,7 @@ EACH, PUBLIC = 90, 60
 SMALL: dict[str, Any] = {
     "data": {"public_limit": PUBLIC},
     "network": {"width": 16, "features": 16},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
+    "search": SEARCH,
     "training": {"student_steps": 1},
     "tuning": {"trials": 0},
     "federation": {"method": "joined", "baselines": False},
@@ -91,7 +99,7 @@ class InThread:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name in reversed(list(frames)):
             verb = Request.from_bytes(frames[name]).verb
@@ -101,6 +109,23 @@ class InThread:
             answer = Node({name: self.sites[name]}).answer(frames[name])
             if answer is not None and (changed := self.change(name, verb, answer)) is not None:
                 yield name, changed
+
+
+@dataclass
+class Recorded:
+    """A carrier that keeps every byte in both directions."""
+
+    carrier: Any
+    down: list[Request] = field(default_factory=list)
+    up: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
+    ) -> Iterator[tuple[str, bytes]]:
+        self.down += map(Request.from_bytes, frames.values())
+        for name, answer in self.carrier.carry(frames, seconds, cap):
+            self.up.append((name, answer))
+            yield name, answer
 
 
 def opened(
@@ -116,6 +141,28 @@ def opened(
     prepare(run, config, resume=resume)
     hub = HubSettings(names=config.federation.remote, minimum=minimum)
     return open_hub(run, config, hub, carrier, listener=(heard if heard is not None else []).append)
+
+
+def lead(run: OpenRun) -> None:
+    """All stages of a hub's run but the audit, as `panas run` leads them."""
+    there = begin(run, Ground.of(run.folder))
+    exchange_stage(run)
+    stages = stages_of(run.config)
+    if "search" in stages:
+        there = search_stage(run)
+    if "tune" in stages:
+        tune_stage(run, there)
+    train_stage(run)
+
+
+def with_keys(sites: Mapping[str, Path]) -> None:
+    """Give sites the keys that they sign with in a secure sum."""
+    keys = {name: new_key() for name in sites}
+    public = {name: public_of(key).decode() for name, key in keys.items()}
+    for name, folder in sites.items():
+        (folder / "node.key").write_bytes(keys[name])
+        about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
+        (folder / "federation.json").write_text(json.dumps(about))
 
 
 def charges(sites: Mapping[str, Path]) -> dict[str, list[Charge]]:

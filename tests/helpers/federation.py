@@ -23,7 +23,7 @@ from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import Hub, flower_hub
 from dprbft.engines.flower.carrier import FlowerCarrier
-from dprbft.engines.flower.link import free_port
+from dprbft.engines.flower.hub import free_port
 
 ROOT = Path(__file__).parents[2]
 REPEATABLE = ROOT / "tests" / "flower" / "repeatable"
@@ -179,6 +179,14 @@ def wait_for(holds: Callable[[], Any], seconds: float = 240.0) -> None:
         if time.monotonic() > until:
             raise TimeoutError("what a test waits for did not come")
         time.sleep(0.1)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and is not merely waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def alive(token: str) -> list[tuple[int, str]]:

@@ -19,7 +19,7 @@ from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.flower.carrier import FlowerCarrier
 from dprbft.engines.flower.simulation import flower_simulation
-from dprbft.engines.framed import Carrier, Limited
+from dprbft.engines.framed import Carrier
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
@@ -37,18 +37,12 @@ class Shuffled:
     carrier: Carrier
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`."""
-        results = list(self.carrier.carry(frames, seconds))
+        results = list(self.carrier.carry(frames, seconds, cap))
         random.Random(len(results)).shuffle(results)
         yield from results
-
-    def limited(self, cap: int) -> "Shuffled":
-        """As `Limited.limited`."""
-        return Shuffled(
-            self.carrier.limited(cap) if isinstance(self.carrier, Limited) else self.carrier
-        )
 
 
 def local_config(folder: Path) -> RunConfig:

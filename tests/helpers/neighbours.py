@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from elsewhere import lead, opened, with_keys
 from node_sites import serving
+from tiny_runs import SEARCH
 
 from dprbft.config.files import build_config, merge, without_unread
-from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.flower.app.client_app import carried
 from dprbft.engines.frames import Answer, Request
@@ -25,17 +26,6 @@ from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Hello, Verb
 from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePaths
-from dprbft.run.directory import Ground, OpenRun, prepare
-from dprbft.run.hub import open_hub
-from dprbft.run.stages import (
-    begin,
-    exchange_stage,
-    search_stage,
-    stages_of,
-    train_stage,
-    tune_stage,
-)
-from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from panas.runtime.errors import PanasError
@@ -208,10 +198,7 @@ class Owner:
 
 SMALL: dict[str, Any] = {
     "network": {"width": 8, "features": 8},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
+    "search": SEARCH,
     "training": {
         **{"epochs": 1, "warm_epochs": 1, "batch_size": 1000, "student_steps": 1},
     },
@@ -289,7 +276,7 @@ class Watched:
     seen: list[Seen] = field(default_factory=list)
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name, frame in frames.items():
             request, told = Request.from_bytes(frame), list[Served]()
@@ -327,21 +314,6 @@ def known_part(content: bytes) -> str:
     except (ValueError, UnicodeDecodeError):
         text = content.decode(errors="replace")
     return " ".join(COUNT.sub(r"\1~", NOISY.sub("~", NUMBER.sub("#", text))).split())
-
-
-def carried_out(run: Path, config: RunConfig, carrier: Any) -> OpenRun:
-    """A hub's whole run, as `panas deploy run` leads it."""
-    prepare(run, config, resume=False)
-    opened = open_hub(run, config, HubSettings(names=config.federation.remote, minimum=1), carrier)
-    there = begin(opened, Ground.of(run))
-    exchange_stage(opened)
-    stages = stages_of(config)
-    if "search" in stages:
-        there = search_stage(opened)
-    if "tune" in stages:
-        tune_stage(opened, there)
-    train_stage(opened)
-    return opened
 
 
 @dataclass(frozen=True)
@@ -384,7 +356,7 @@ def _led(folder: Path, trial: Trial, data: Any) -> tuple[list[Seen], list[Reques
     run = folder / "hub" / "trial"
     run.parent.mkdir()
     try:
-        carried_out(run, config, watched)
+        lead(opened(run, config, watched, minimum=1))
     except (PanasError, SiteRefusal) as e:
         watched.seen.append(Seen("run", type(e).__name__, 0, where=str(e)))
     return watched.seen, watched.asked
@@ -429,15 +401,6 @@ def _served(paths: SitePaths, request: Request, content: bytes) -> Seen:
     where = str(json.loads(refusal.read_text())["reason"]) if refusal.exists() else ""
     text = known_part(reply.release)
     return Seen(request.verb, reply.code.name, len(reply.release), text, where)
-
-
-def with_keys(sites: Mapping[str, Path]) -> None:
-    """Give sites the keys that they sign with in a secure sum."""
-    keys = {name: new_key() for name in sites}
-    public = {name: public_of(key).decode() for name, key in keys.items()}
-    for name, folder in sites.items():
-        (folder / "node.key").write_bytes(keys[name])
-        (folder / "federation.json").write_text(json.dumps({"site": name, "sites": public}))
 
 
 def by_relay(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:

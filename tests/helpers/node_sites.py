@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from elsewhere import SMALL
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -59,29 +60,12 @@ def hub_config(root: Path, folders: list[Path], **privacy: Any) -> RunConfig:
     public = root / "hub-public.npz"
     if not public.exists():
         write_pictures(public, 60, 99)
-    return build_config(
-        {
-            "data": {"public_data": str(public), "public_limit": 60},
-            "network": {"width": 16, "features": 16},
-            "search": {
-                "population": 2,
-                "generations": 0,
-                "epochs": 1,
-                "max_blocks": 3,
-                "widths": [16],
-                "student_steps": 1,
-            },
-            "training": {"student_steps": 1},
-            "tuning": {"trials": 0},
-            "federation": {
-                "method": "joined",
-                "sites": [str(f) for f in folders],
-                "clients": len(folders),
-                "baselines": False,
-            },
-            "privacy": {"epsilon": 4.0, "delta": 1e-4, **privacy},
-        }
-    )
+    settings = {
+        "data": {"public_data": str(public)},
+        "federation": {"sites": [str(f) for f in folders], "clients": len(folders)},
+        "privacy": {"epsilon": 4.0, "delta": 1e-4, **privacy},
+    }
+    return build_config(SMALL, settings)
 
 
 @dataclass

@@ -21,13 +21,3 @@ class RecordedWire:
         for site, reply in self.engine.call(verb, messages):
             self.up.append((verb, site, reply))
             yield site, reply
-
-    def releases(self) -> dict[tuple[int, int], list[bytes]]:
-        """What crossed in answer to `round`, by (site, call of that site)."""
-        contents: dict[int, list[bytes]] = {}
-        for verb, site, reply in self.up:
-            if verb is Verb.ROUND:
-                contents.setdefault(site, []).append(reply.release)
-        return {
-            (site, k): [content] for site, all in contents.items() for k, content in enumerate(all)
-        }

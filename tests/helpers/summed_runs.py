@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tiny_runs import SEARCH
+
 from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Code, Reply, Verb
@@ -16,10 +18,7 @@ from dprbft.run.stages import exchange_stage
 SMALL: dict[str, Any] = {
     "data": {"limit": 240, "public_limit": 60},
     "network": {"width": 10, "features": 8},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
+    "search": SEARCH,
     "training": {"student_steps": 1},
     "federation": {"method": "joined", "clients": 4, "partition": "iid", "baselines": False},
     "privacy": {"trust": "secure-sum"},

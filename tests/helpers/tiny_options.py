@@ -1,30 +1,18 @@
 """Options of the command line that make a run take a second or two."""
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 
-from dprbft.config.families import family_of
+import tiny_runs
 
-TINY = {
-    "data.limit": "200",
-    "search.population": "2",
-    "search.generations": "0",
-    "search.epochs": "1",
-    "search.max_blocks": "3",
-    "search.widths": "[16]",
-    "search.student_steps": "1",
-    "tuning.trials": "0",
-    "tuning.batch_sizes": "[1000]",
-    "training.epochs": "1",
-    "training.batch_size": "1000",  # full batches are priced in closed form, at once
-    "training.warm_epochs": "2",
-    "training.student_steps": "1",
-    "federation.clients": "2",
-    "federation.rounds": "1",
-    "federation.baselines": "false",
-    "audit.decoder_epochs": "1",
-    "audit.threats": "[]",
-}
+from dprbft.config.families import family_of
+from dprbft.config.flat import flatten
+
+OWN = ("network.width", "federation.method")
+"""Settings of a tiny run that the command line has options for, or leaves as they are."""
+TINY = {key: json.dumps(v) for key, v in flatten(tiny_runs.TINY).items() if key not in OWN}
+TINY["audit.threats"] = "[]"
 
 
 class Default(str):

@@ -16,17 +16,15 @@ from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Site, open_site
 
+SEARCH: dict[str, Any] = {
+    **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
+    **{"max_blocks": 3, "widths": [16]},
+}
+"""A search of two candidates of at most three blocks."""
 TINY: dict[str, Any] = {
     "data": {"limit": 200},
     "network": {"width": 16},
-    "search": {
-        "population": 2,
-        "generations": 0,
-        "epochs": 1,
-        "max_blocks": 3,
-        "widths": [16],
-        "student_steps": 1,
-    },
+    "search": SEARCH,
     "tuning": {"trials": 0, "batch_sizes": [1000]},
     # Full batches: one Gaussian a step, which is priced in closed form instead of seconds.
     "training": {"epochs": 1, "warm_epochs": 2, "batch_size": 1000, "student_steps": 1},

@@ -153,7 +153,7 @@ class Recorder:
     codes: list[int]
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         """As `Carrier.carry`; nobody else is there."""
         if frame := frames.get(NAME):

@@ -46,13 +46,8 @@ def new_authority(days: int) -> Pair:
     """An authority for so many days, or ten years where that is more."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "panas federation CA")])
-    usage = _usage(signs_certificates=True)
-    built = (
-        _builder(name, name, key, max(days, AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    builder = _builder(name, name, key, max(days, AUTHORITY_DAYS), is_authority=True)
+    built = builder.sign(key, hashes.SHA256())
     return Pair(built.public_bytes(serialization.Encoding.PEM), _text(key))
 
 
@@ -65,9 +60,7 @@ def new_certificate(authority: Pair, host: str, days: int) -> Pair:
     # A common name has at most 64 characters, and nobody reads it.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "panas hub")])
     built = (
-        _builder(issuer.subject, subject, key, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        _builder(issuer.subject, subject, key, days, is_authority=False)
         .add_extension(server, critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(
@@ -80,23 +73,23 @@ def new_certificate(authority: Pair, host: str, days: int) -> Pair:
 
 def look(certificate: bytes) -> Seen:
     """What a certificate, PEM or DER, says; BadInput if it is none."""
-    result = _read(certificate)
+    parsed = _read(certificate)
     try:
-        names = result.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         hosts = (
             *names.get_values_for_type(x509.DNSName),
             *(str(a) for a in names.get_values_for_type(x509.IPAddress)),
         )
     except x509.ExtensionNotFound:
         hosts = ()
-    return Seen(hosts, result.not_valid_before_utc, result.not_valid_after_utc)
+    return Seen(hosts, parsed.not_valid_before_utc, parsed.not_valid_after_utc)
 
 
 def vouches(authority: bytes, certificate: bytes) -> bool:
     """Whether an authority has signed a certificate; BadInput if one of the two is none."""
-    issuer, result = _read(authority), _read(certificate)
+    issuer, subject = _read(authority), _read(certificate)
     try:
-        result.verify_directly_issued_by(issuer)
+        subject.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -105,11 +98,6 @@ def vouches(authority: bytes, certificate: bytes) -> bool:
 def fits(certificate: bytes, key: bytes) -> bool:
     """Whether a private key is that of a certificate; BadInput if one of the two is none."""
     return _read(certificate).public_key() == _read_key(key).public_key()
-
-
-def names_host(seen: Seen, host: str) -> bool:
-    """Whether a certificate is for a host; wildcards are not known here."""
-    return host.lower() in {h.lower() for h in seen.hosts}
 
 
 def check_host(host: str) -> None:
@@ -124,9 +112,25 @@ def check_host(host: str) -> None:
 
 
 def _builder(
-    issuer: x509.Name, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    issuer: x509.Name,
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    days: int,
+    *,
+    is_authority: bool,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now, path_length = datetime.now(UTC), 0 if is_authority else None
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .issuer_name(issuer)
@@ -136,20 +140,8 @@ def _builder(
         .not_valid_before(now - EARLY)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(x509.BasicConstraints(is_authority, path_length), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -189,9 +181,9 @@ def _read(certificate: bytes) -> x509.Certificate:
 
 def _read_key(key: bytes) -> ec.EllipticCurvePrivateKey:
     try:
-        result = serialization.load_pem_private_key(key, None)
+        private = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as e:
         raise BadInput("expected a private key, got another file; copy it anew") from e
-    if not isinstance(result, ec.EllipticCurvePrivateKey):
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise BadInput("expected a private ECDSA key, got another kind; make a new certificate")
-    return result
+    return private

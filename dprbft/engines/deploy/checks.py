@@ -13,15 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dprbft.engines.deploy.certificates import fits, look, names_host, vouches
-from dprbft.engines.deploy.probe import (
-    PATIENCE,
-    ask_control,
-    ask_key,
-    check_clock,
-    greet,
-    reach,
-)
+from dprbft.engines.deploy.certificates import fits, look, vouches
+from dprbft.engines.deploy.probe import PATIENCE, ask_control, ask_key, check_clock, greet, reach
 from dprbft.engines.deploy.settings import (
     CA,
     NODE_KEY,
@@ -56,9 +49,6 @@ class Check:
     what: str
     holds: bool | None
     line: str
-
-
-Look = tuple[str, Callable[[], str]]
 
 
 def check_site(folder: Path) -> Iterator[Check]:
@@ -124,7 +114,10 @@ def _outside(address: str, authority: Path) -> Iterator[Check]:
     check = _look("hub", lambda: reach(address))
     yield check
     if not check.holds:
-        yield from (Check(w, None, "not seen: the hub does not answer") for w in OUTSIDE[1:])
+        yield from (
+            Check(w, None, "not seen: the hub does not answer")
+            for w in ("hub's certificate", "clock")
+        )
         return
     try:
         seen = greet(address, authority)
@@ -135,9 +128,6 @@ def _outside(address: str, authority: Path) -> Iterator[Check]:
     host = address.rpartition(":")[0].strip("[]")
     yield _look("hub's certificate", lambda: _dates(seen.certificate, read_bytes(authority), host))
     yield _look("clock", lambda: check_clock(seen))
-
-
-OUTSIDE = ("hub", "hub's certificate", "clock")
 
 
 def _versions() -> str:
@@ -181,14 +171,14 @@ def _pair(certificate: Path, key: Path) -> str:
 
 def _authority(folder: Path) -> str:
     """Whoever reads the authority's key can pass for the hub."""
-    if results := [path.name for path in folder.rglob("ca.key")]:
-        raise BadInput(f"expected no key of the authority here, got {results[0]}; keep it off line")
+    if exposed := [path.name for path in folder.rglob("ca.key")]:
+        raise BadInput(f"expected no key of the authority here, got {exposed[0]}; keep it off line")
     return "its key is elsewhere"
 
 
 def _control(hub: Hub) -> str:
     """What starts runs: not the port, and a socket that the hub's user alone can reach."""
-    said, path = ask_control(hub.local_address, hub.ca), hub.home / CONTROL
+    refusal, path = ask_control(hub.local_address, hub.ca), hub.home / CONTROL
     if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         raise BadInput(
             f"expected the hub's control socket at {path}, found none; start the hub with `panas "
@@ -197,14 +187,14 @@ def _control(hub: Hub) -> str:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
-    return f"{said}; {path.name} does, for the hub's user"
+    return f"{refusal}; {path.name} does, for the hub's user"
 
 
 def _dates(certificate: bytes, authority: bytes, host: str) -> str:
     seen, now = look(certificate), datetime.now(UTC)
     if not vouches(authority, certificate):
         raise BadInput("expected a certificate of this federation's authority, got another's")
-    if not names_host(seen, host):
+    if host.lower() not in {h.lower() for h in seen.hosts}:  # wildcards are not known here
         raise BadInput(
             f"expected a certificate for {host}, got one for {', '.join(seen.hosts) or 'nobody'}; "
             "panas deploy renew makes one for the host of hub.toml"

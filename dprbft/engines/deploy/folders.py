@@ -88,12 +88,12 @@ def make_deployment(
     made = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
     try:
         authority = new_authority(deployment.days)
-        _write_authority(made / "ca", authority)
+        write_bytes(made / "ca" / CA, authority.certificate)
+        write_bytes(made / "ca" / AUTHORITY_KEY, authority.key)
         _write_hub(made / "hub", deployment, authority, public)
         for name, key in keys.items():
             _write_site(made / "sites" / name, deployment, authority, (name, key, public))
-        about = _about(deployment)
-        write_bytes(made / "README.md", filled("README.md", about))
+        write_bytes(made / "README.md", filled("README.md", _about(deployment)))
         made.rename(out)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
@@ -108,7 +108,9 @@ def renew(out: Path, days: int) -> Hub:
     hub = flower_hub(out / "hub")
     replace(Deployment(sites=hub.settings.names, host=hub.flower.host), days=days).check()
     authority = Pair(read_bytes(out / "ca" / CA), read_bytes(out / "ca" / AUTHORITY_KEY))
-    if authority.certificate != read_bytes(hub.ca) or not fits(*_both(authority)):
+    if authority.certificate != read_bytes(hub.ca) or not fits(
+        authority.certificate, authority.key
+    ):
         raise BadInput(f"expected the authority of this hub in {out / 'ca'}, got another")
     made = new_certificate(authority, hub.flower.host, days)
     if not vouches(authority.certificate, made.certificate):
@@ -123,10 +125,6 @@ def filled(template: str, about: Mapping[str, object]) -> bytes:
     """A template of this package with its fields filled in."""
     text = resources.files(__package__).joinpath("templates", template).read_text()
     return Template(text).substitute(about).encode()
-
-
-def _both(pair: Pair) -> tuple[bytes, bytes]:
-    return pair.certificate, pair.key
 
 
 def _bind(host: str) -> str:
@@ -152,24 +150,16 @@ def _about(deployment: Deployment) -> dict[str, object]:
     }
 
 
-def _write_authority(folder: Path, authority: Pair) -> None:
-    write_bytes(folder / CA, authority.certificate)
-    write_bytes(folder / AUTHORITY_KEY, authority.key)
-
-
 def _write_hub(
     folder: Path, deployment: Deployment, authority: Pair, public: Mapping[str, bytes]
 ) -> None:
     own = new_certificate(authority, deployment.host, deployment.days)
     keys = "\n".join(f'"{name}" = """\n{key.decode()}"""' for name, key in public.items())
     about = _about(deployment) | {"keys": keys}
-    write_bytes(folder / CA, authority.certificate)
     write_bytes(folder / "hub.crt", own.certificate)
     write_bytes(folder / "hub.key", own.key)
     write_bytes(folder / HUB, filled("hub.toml", about))
-    write_bytes(folder / "panas-hub.service", filled("hub.service", about))
-    write_bytes(folder / "README.md", filled("hub.md", about))
-    _write_script(folder / "start.sh", filled("hub.sh", about))
+    _write_rest(folder, "hub", authority, about)
     flower_hub(folder)
 
 
@@ -181,20 +171,17 @@ def _write_site(
 ) -> None:
     name, key, public = who
     about = _about(deployment) | {"site": name, "whose_key": THEIRS if key is None else OURS}
-    record = {
-        "site": name,
-        "hub": about["address"],
-        "sites": {n: pem.decode() for n, pem in public.items()},
-    }
-    write_json(folder / FEDERATION, record)
+    keys = {n: pem.decode() for n, pem in public.items()}
+    write_json(folder / FEDERATION, {"site": name, "hub": about["address"], "sites": keys})
     if key is not None:
         write_bytes(folder / NODE_KEY, key)
+    _write_rest(folder, "site", authority, about)
+
+
+def _write_rest(folder: Path, kind: str, authority: Pair, about: Mapping[str, object]) -> None:
+    """What a hub and a site have alike."""
     write_bytes(folder / CA, authority.certificate)
-    write_bytes(folder / "panas-site.service", filled("site.service", about))
-    write_bytes(folder / "README.md", filled("site.md", about))
-    _write_script(folder / "start.sh", filled("site.sh", about))
-
-
-def _write_script(path: Path, content: bytes) -> None:
-    write_bytes(path, content)
-    path.chmod(0o700)
+    write_bytes(folder / f"panas-{kind}.service", filled(f"{kind}.service", about))
+    write_bytes(folder / "README.md", filled(f"{kind}.md", about))
+    write_bytes(folder / "start.sh", filled(f"{kind}.sh", about))
+    (folder / "start.sh").chmod(0o700)

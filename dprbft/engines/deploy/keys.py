@@ -40,7 +40,7 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
     """The public key of each site, from a file `NAME.pub` each; BadInput for a site without one."""
     if not folder.is_dir():
         raise BadInput(f"expected a folder of public keys, got {folder}, which is none")
-    results = {}
+    keys = {}
     for name in sites:
         path = folder / f"{name}.pub"
         if not path.is_file():
@@ -50,12 +50,12 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
             )
         if path.stat().st_size > LONGEST_SETTINGS:
             raise BadInput(f"expected {path} to be a public key, got a larger file")
-        results[name] = read_bytes(path)
+        keys[name] = read_bytes(path)
         try:
-            check_public(results[name])
+            check_public(keys[name])
         except BadInput as e:
             raise BadInput(f"{path}: {e}") from e
-    return results
+    return keys
 
 
 def fingerprint(public: bytes) -> str:

@@ -156,10 +156,10 @@ def parted(address: str) -> tuple[str, int]:
 def _ahead(link: http.client.HTTPSConnection) -> float | None:
     before = datetime.now(UTC)
     link.request("HEAD", "/health", headers={"Connection": "close"})
-    told = link.getresponse().headers.get("Date")
+    date = link.getresponse().headers.get("Date")
     after = datetime.now(UTC)
     try:
-        then = parsedate_to_datetime(told) if told else None
+        then = parsedate_to_datetime(date) if date else None
     except ValueError:
         return None
     # A second is cut off there; half of the way is not known here.

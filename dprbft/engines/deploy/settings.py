@@ -111,9 +111,12 @@ def flower_hub(folder: Path) -> Hub:
 def read_federation(folder: Path) -> Federation:
     """What a site's federation.json says; BadInput if there is none, or it does not fit."""
     path = folder / FEDERATION
-    text = _text(path)
+    if not path.is_file():
+        raise BadInput(f"expected {path}, found none; `panas deploy init` makes one")
+    if path.stat().st_size > LONGEST_SETTINGS:
+        raise BadInput(f"expected {path} of at most {LONGEST_SETTINGS} bytes, got more")
     try:
-        record = json.loads(text)
+        record = json.loads(path.read_text())
         sites = {str(name): str(key) for name, key in record["sites"].items()}
         federation = Federation(
             str(record["site"]), str(record["hub"]), {n: k.encode() for n, k in sites.items()}
@@ -150,14 +153,3 @@ def check_sites(sites: Mapping[str, str], origin: Path) -> None:
 def bracketed(host: str) -> str:
     """An IPv6 address in brackets; any other host as it is."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def _text(path: Path) -> str:
-    if not path.is_file():
-        raise BadInput(f"expected {path}, found none; `panas deploy init` makes one")
-    if path.stat().st_size > LONGEST_SETTINGS:
-        raise BadInput(f"expected {path} of at most {LONGEST_SETTINGS} bytes, got more")
-    try:
-        return path.read_text()
-    except UnicodeDecodeError as e:
-        raise BadInput(f"expected text in {path}, got another file; copy it anew") from e

@@ -5,7 +5,6 @@ which owns the data, and a relay that connects out to the hub. Nothing here impo
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
-from dprbft.engines.flower.hub import raise_open_files, with_parent
+from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
@@ -68,12 +68,7 @@ def site_parts(folder: Path) -> tuple[Part, Part]:
 
 
 def start_hub(folder: Path) -> None:
-    """Run a hub until it is interrupted.
-
-    Raises:
-        PanasError: if a part ends by itself; what it said is on stderr.
-
-    """
+    """Run a hub until it is interrupted; PanasError if a part ends by itself, after its stderr."""
     hub = flower_hub(folder)
     check_flower()
     raise_open_files()
@@ -97,11 +92,8 @@ def start_hub(folder: Path) -> None:
 def start_site(folder: Path) -> None:
     """Run a site's node and relay until they are interrupted.
 
-    A relay that ends is started again: its hub may not know the site's key yet.
-
-    Raises:
-        PanasError: if the node ends by itself; what it said is on stderr.
-
+    A relay that ends is started again: its hub may not know the site's key yet. PanasError if the
+    node ends by itself, after its stderr.
     """
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
@@ -164,16 +156,12 @@ class _Processes:
 
 
 def _wait_for(hub: Hub, processes: _Processes) -> None:
-    host, _, port = hub.local_address.rpartition(":")
-    until = time.monotonic() + UP
-    while time.monotonic() < until:
+    def is_up() -> bool:
         processes.check()
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    raise PanasError(f"expected the hub at {hub.local_address} within {UP:g} s, got no answer")
+        return True
+
+    if not answers(parted(hub.local_address), UP, is_up):
+        raise PanasError(f"expected the hub at {hub.local_address} within {UP:g} s, got no answer")
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -6,10 +6,6 @@ is which site, the keys say that the SuperLink has registered: nobody is asked. 
 keeps nothing: after a death a new one goes on, from what hub and sites have on disk.
 
 This module imports no part of Flower.
-
-One call of a hub to its sites through Flower: what is to be handed out, what is under way.
-
-What became of a site that was asked and has not answered: in words, with what to do.
 """
 
 import itertools
@@ -151,24 +147,15 @@ class FlowerCarrier:
         self._stop()
         self._link.close()
 
-    def limited(self, cap: int) -> "Limited":
-        """As `dprbft.engines.framed.Limited.limited`."""
-        return Limited(self, cap)
-
     def carry(
         self, frames: Mapping[str, bytes], seconds: float | None, cap: int = MAX_FRAME
     ) -> Iterator[tuple[str, bytes]]:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
 
         Answers have at most `cap` bytes; the hub's door reads no larger one. A site that sends one,
-        or what is no answer, yields no bytes.
-
-        An answer to an earlier call, which that no longer waited for, is yielded too: whoever asks
-        knows its requests, and tells it from those of this call.
-
-        Raises:
-            PanasError: if Flower does not run, and cannot be started.
-
+        or what is no answer, yields no bytes. An answer to an earlier call, which that no longer
+        waited for, is yielded too: whoever asks knows its requests. PanasError if Flower does not
+        run, and cannot be started.
         """
         if self._relay is None:
             self._stop()
@@ -183,7 +170,7 @@ class FlowerCarrier:
             for number in list(self._late)[:-REMEMBERED]:
                 del self._late[number]
 
-    def _carry(self, call: "Call", seconds: float | None) -> Iterator[tuple[str, bytes]]:
+    def _carry(self, call: Call, seconds: float | None) -> Iterator[tuple[str, bytes]]:
         while call.left():
             call.take_back({name: self._since[node] for name, node in self._nodes.items()})
             self._hand_out(call)
@@ -200,7 +187,7 @@ class FlowerCarrier:
                     self._tell(f"site {name} has not answered in {seconds:g} s")
                 return
 
-    def _answer(self, call: "Call", packet: Packet) -> Iterator[tuple[str, bytes]]:
+    def _answer(self, call: Call, packet: Packet) -> Iterator[tuple[str, bytes]]:
         """What a packet answers, to this call or an earlier one."""
         state, late = str(packet[0].get("state")), self._late.pop(packet[0].get("job", -1), None)
         site = call.answered(packet)
@@ -211,7 +198,7 @@ class FlowerCarrier:
             if state in BAD:
                 yield site, b""
 
-    def _hand_out(self, call: "Call") -> None:
+    def _hand_out(self, call: Call) -> None:
         """Send the frames of those sites that are connected."""
         for name in [name for name in call.frames if name in self._nodes]:
             node, number = self._nodes[name], next(self._number)
@@ -275,17 +262,17 @@ class FlowerCarrier:
     def _gather(self) -> None:
         """Wait for all sites, until patience is over; BadInput if they are too few then."""
         until = time.monotonic() + self._patience
-        wanted = self._link.names
-        while len(self._nodes) < len(wanted) and time.monotonic() < until:
+        names = self._link.names
+        while len(self._nodes) < len(names) and time.monotonic() < until:
             self._next(min(TICK, until - time.monotonic()))
             if self._relay is None:
                 raise PanasError(
                     f"expected Flower's ServerApp to go on, and it ended; {self._link.log}"
                 )
-        missing = sorted(set(wanted) - set(self._nodes))
+        missing = sorted(set(names) - set(self._nodes))
         if len(self._nodes) < self._minimum:
             raise BadInput(
-                f"expected at least {self._minimum} of {len(wanted)} sites within "
+                f"expected at least {self._minimum} of {len(names)} sites within "
                 f"{self._patience:g} s, got {len(self._nodes)}; start those that miss: "
                 f"{', '.join(missing[:20])}"
             )
@@ -309,20 +296,6 @@ class FlowerCarrier:
         run, self._run = self._run, ""
         if run:
             end_run(self._link, run)
-
-
-@dataclass(frozen=True)
-class Limited:
-    """A carrier whose answers have at most `cap` bytes."""
-
-    carrier: FlowerCarrier
-    cap: int
-
-    def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
-    ) -> Iterator[tuple[str, bytes]]:
-        """As `FlowerCarrier.carry`."""
-        return self.carrier.carry(frames, seconds, self.cap)
 
 
 def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:

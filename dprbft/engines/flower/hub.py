@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,8 +62,8 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    wanted = [a for a in arguments if a != "--enable-supernode-auth" and not is_parent(a)]
-    return wanted if "--simulation" in wanted else [*wanted, "--enable-supernode-auth"]
+    options = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
+    return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
 def option(arguments: Sequence[str], name: str) -> str | None:
@@ -85,11 +85,8 @@ class Unreachable(PanasError):
 def check_hub(address: str, certificate: Path) -> None:
     """Look whether a hub answers by TLS, as the one that `certificate` vouches for.
 
-    Raises:
-        Unreachable: if nobody answers.
-        BadInput: if the hub's certificate has expired, is for another host, or is another's; or
-            `certificate` is none.
-
+    Unreachable if nobody answers. BadInput if the hub's certificate has expired, is for another
+    host, or is another's; or `certificate` is none.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -119,15 +116,10 @@ def with_parent() -> str:
     return f"{PARENT}={os.getpid()}"
 
 
-def is_parent(word: str) -> bool:
-    """Whether a word of the command line is that option."""
-    return word.startswith(PARENT)
-
-
 def follow_parent(arguments: Sequence[str]) -> None:
     """End with the process that the command line names, if it does."""
-    for word in filter(is_parent, arguments):
-        end_with_parent(int(word.partition("=")[2]))
+    if parent := option(arguments, PARENT):
+        end_with_parent(int(parent))
 
 
 def end_with_parent(parent: int) -> None:
@@ -151,12 +143,31 @@ def raise_open_files() -> None:
 
 def without(arguments: Sequence[str], *names: str) -> list[str]:
     """Options but for these, given as two words or with an equals sign."""
-    result, skip = list[str](), False
+    kept, skip = list[str](), False
     for word in arguments:
         if not (skip or word.partition("=")[0] in names):
-            result.append(word)
+            kept.append(word)
         skip = word in names
-    return result
+    return kept
+
+
+def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool]) -> bool:
+    """Whether somebody answers at an address within some seconds, for as long as `is_up` holds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and is_up():
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def handed(secret: bytes) -> int:
@@ -169,7 +180,7 @@ def handed(secret: bytes) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperLink until a signal ends it."""
-    wanted = checked(arguments)
+    options = checked(arguments)
     follow_parent(arguments)
     raise_open_files()
     os.environ.update(QUIET)
@@ -180,14 +191,14 @@ def main(arguments: Sequence[str]) -> None:
     from dprbft.engines.flower.door.control import bound
 
     with ExitStack() as held:
-        outside = held.enter_context(listening(wanted))
+        outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(wanted, outside, inside, held.enter_context(bound(home)))
+        _run(options, outside, inside, held.enter_context(bound(home)))
 
 
-def listening(wanted: Sequence[str]) -> socket.socket:
+def listening(options: Sequence[str]) -> socket.socket:
     """The port that sites reach; BadInput if it cannot be had."""
-    host, port = option(wanted, "--host") or "127.0.0.1", option(wanted, "--port") or "8000"
+    host, port = option(options, "--host") or "127.0.0.1", option(options, "--port") or "8000"
     try:
         return _held(host.strip("[]"), int(port))
     except (OSError, ValueError, OverflowError) as e:
@@ -207,7 +218,7 @@ def _held(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    wanted: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
+    options: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
 ) -> None:
     """Let Flower make its server, and serve that at sockets of our own."""
     # The package has a function of the module's name.
@@ -224,11 +235,11 @@ def _run(
         tls_of,
     )
 
-    insecure, port = "--insecure" in wanted, str(inside.getsockname()[1])
+    insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
-    files = [option(wanted, f"--ssl-{name}") for name in ("certfile", "keyfile")]
+    files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
     tls = None if insecure else tls_of(*files)
-    hall = Hall(lambda line: _say(f"panas: {line}"))
+    hall = Hall(say)
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
         app.add_middleware(Door, hall=hall, node_of=known_node(app))
@@ -240,7 +251,7 @@ def _run(
             tls,
             Program(
                 line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
-                start=lambda: _start_programs(port, secret, insecure, wanted),
+                start=lambda: _start_programs(port, secret, insecure, options),
             ),
             log_config,
         )
@@ -248,17 +259,18 @@ def _run(
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
     own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
-    given = without(wanted, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
-    sys.argv = ["flower-superlink", *given, *own]
+    rest = without(options, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
+    sys.argv = ["flower-superlink", *rest, *own]
     superlink.flower_superlink()
 
 
 def _start_programs(
-    port: str, secret: bytes, insecure: bool, wanted: Sequence[str]
+    port: str, secret: bytes, insecure: bool, options: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     """Start what runs the hub's relays; it ends with this process."""
     source = handed(secret)
-    trust = ["--insecure"] if insecure else ["--root-certificates", _authority(wanted)]
+    authority = option(options, "--ssl-ca-certfile") or ""
+    trust = ["--insecure"] if insecure else ["--root-certificates", authority]
     command = ["flower-superexec", *trust, "--runtime-api-address", f"127.0.0.1:{port}"]
     command += ["--superexec-auth-secret-file", f"/dev/fd/{source}"]
     command += ["--parent-pid", str(os.getpid())]
@@ -270,12 +282,9 @@ def _start_programs(
         os.close(source)
 
 
-def _authority(wanted: Sequence[str]) -> str:
-    return option(wanted, "--ssl-ca-certfile") or ""
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+def say(line: str) -> None:
+    """Write a line for whoever runs this process."""
+    sys.stderr.write(f"panas: {line}\n")
     sys.stderr.flush()
 
 

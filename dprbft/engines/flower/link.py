@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dprbft.engines.flower.app.packets import SOCKET
-from dprbft.engines.flower.hub import QUIET, check_hub, with_parent
+from dprbft.engines.flower.hub import QUIET, answers, check_hub, free_port, with_parent
 from panas.runtime.errors import INSTALL_FLOWER, BadInput, PanasError
 from panas.runtime.store import write_bytes
 
@@ -122,8 +121,8 @@ class Deployed:
 
     def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
         """As `Link.sites`: by the keys that the SuperLink has checked."""
-        results = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
-        return {name: node for name, node in results.items() if node is not None}
+        connected = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
+        return {name: node for name, node in connected.items() if node is not None}
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """As `Link.flwr`."""
@@ -177,7 +176,11 @@ class Simulated:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        _wait_for(port, self._process, self)
+        process = self._process
+        if not answers(("127.0.0.1", port), START, lambda: process.poll() is None):
+            raise PanasError(
+                f"expected a SuperLink of our own within {START:g} s, got none; {self.log}"
+            )
 
     def close(self) -> None:
         """End the SuperLink, and with it what it has started; its folder is removed."""
@@ -203,8 +206,8 @@ class Simulated:
 
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's processes: it calls nobody, and writes to `home` alone."""
-    own = {"FLWR_HOME": str(home), "PATH": f"{_programs()}{os.pathsep}{os.environ.get('PATH', '')}"}
-    return {**os.environ, **QUIET, **own}
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": programs}
 
 
 def check_flower(*, simulation: bool = False) -> None:
@@ -218,8 +221,8 @@ def check_flower(*, simulation: bool = False) -> None:
             f"expected the package {e.name} for --engine flower, found none; {INSTALL_FLOWER}"
         ) from e
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise BadInput(f"expected flwr {wanted} or later, got {version}; {INSTALL_FLOWER}")
+        oldest = ".".join(map(str, OLDEST))
+        raise BadInput(f"expected flwr {oldest} or later, got {version}; {INSTALL_FLOWER}")
 
 
 def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -242,13 +245,6 @@ def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, An
     return answer
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _no_answer(address: str, got: str) -> PanasError:
     return PanasError(
         f"expected the SuperLink at {address} to do as asked, got {got!r}; see that it runs, and "
@@ -256,23 +252,7 @@ def _no_answer(address: str, got: str) -> PanasError:
     )
 
 
-def _programs() -> Path:
-    """Where the programs of this environment are."""
-    return Path(sys.executable).parent
-
-
 def _write_connection(home: Path, lines: Mapping[str, Any]) -> None:
     text = ['[superlink]\ndefault = "hub"\n\n[superlink.hub]\n']
     text += [f"{name} = {json.dumps(value)}\n" for name, value in lines.items()]
     write_bytes(home / "config.toml", "".join(text).encode())
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], link: Link) -> None:
-    until = time.monotonic() + START
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise PanasError(f"expected a SuperLink of our own within {START:g} s, got none; {link.log}")

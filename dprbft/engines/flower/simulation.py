@@ -31,10 +31,7 @@ def flower_simulation(
 ) -> Iterator[Engine]:
     """An `Engine` of a run's sites over Flower; `workers` of them are asked at once.
 
-    Raises:
-        BadInput: if Flower is not installed, or a name cannot cross.
-        PanasError: if Flower does not start.
-
+    BadInput if Flower is not installed, or a name cannot cross; PanasError if it does not start.
     """
     names = [paths.name for paths in sites]
     node = Node({p.name: p.folder for p in sites if p.is_present}, machine, shared=run)

@@ -9,7 +9,6 @@ hub sends is executed, no process is started for a message, and no text of an er
 """
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -19,14 +18,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from dprbft.engines.flower.hub import (
+    PARENT,
     QUIET,
     Unreachable,
     check_hub,
     follow_parent,
+    free_port,
     handed,
     is_loopback,
-    is_parent,
     option,
+    say,
     without,
 )
 from panas.runtime.errors import BadInput, PanasError
@@ -47,31 +48,29 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS to {address}, which is another machine, got --insecure; give "
             "--root-certificates"
         )
-    wanted = without(arguments, "--socket", "--isolation", "--superexec-auth-secret-file")
-    return [word for word in wanted if not is_parent(word)]
+    return without(arguments, "--socket", "--isolation", "--superexec-auth-secret-file", PARENT)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode and its relay until a signal ends them."""
-    wanted = checked(arguments)
+    options = checked(arguments)
     follow_parent(arguments)
     os.environ.update(QUIET)
     certificate = option(arguments, "--root-certificates")
     address = option(arguments, "--superlink") or ""
-    place = Path(option(arguments, "--socket") or "")
-    os.environ.setdefault("FLWR_HOME", str(place.absolute().parent / "flower"))
+    path = Path(option(arguments, "--socket") or "")
+    os.environ.setdefault("FLWR_HOME", str(path.absolute().parent / "flower"))
     try:
         if certificate:
             check_hub(address, Path(certificate))
     except Unreachable as e:
-        sys.stderr.write(f"panas: {e}; trying again until it answers\n")
-        sys.stderr.flush()
-    port = option(arguments, "--port") or str(_free_port())
+        say(f"{e}; trying again until it answers")
+    port = option(arguments, "--port") or str(free_port())
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
-    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
+    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, path), daemon=True).start()
     own = ["--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
-    sys.argv = ["flower-supernode", *without(wanted, "--port"), "--port", port, *own]
+    sys.argv = ["flower-supernode", *without(options, "--port"), "--port", port, *own]
     _run_supernode(address, certificate)
 
 
@@ -94,20 +93,31 @@ def _run_supernode(address: str, certificate: str | None) -> None:
         ) from e
 
 
-def _work(address: str, secret: bytes, place: Path) -> None:
+def _work(address: str, secret: bytes, path: Path) -> None:
     """Take messages from the SuperNode of this process, one after the other."""
-    client = _client(address, _superexec(secret))
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.interceptors import (
+        RuntimeTokenHttpInterceptor,
+        SuperExecAuthHttpInterceptor,
+    )
+
+    protected = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+    client = _client(
+        address, SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=protected)
+    )
+    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     while True:
         try:
-            result = client.AcquireTask(_wanted())
-            if result.HasField("task") and result.token:
-                _serve(_client(address, _token(result.token)), place)
+            task = client.AcquireTask(request)
+            if task.HasField("task") and task.token:
+                _serve(_client(address, RuntimeTokenHttpInterceptor(task.token)), path)
         except Exception:  # the SuperNode is not up yet, or gives a message up
             time.sleep(1)
         time.sleep(POLL)
 
 
-def _serve(client: Any, place: Path) -> None:
+def _serve(client: Any, path: Path) -> None:
     """Hand the frame of one message to the node, and the reply to the SuperNode."""
     from flwr.common.constant import SubStatus
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
@@ -123,36 +133,11 @@ def _serve(client: Any, place: Path) -> None:
     heart.start()
     try:
         message, context, _, _ = pull_task_input(client)  # of the hub's program nothing is used
-        push_message(client, answered(message, place, _say), context)
+        push_message(client, answered(message, path, say), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
         heart.stop()
         client.close()
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"panas: {line}\n")
-    sys.stderr.flush()
-
-
-def _wanted() -> Any:
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
-    from flwr.supercore.constant import TaskType
-
-    return AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-
-
-def _superexec(secret: bytes) -> Any:
-    from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
-
-    protected = frozenset({"/flwr.proto.Runtime/AcquireTask"})
-    return SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=protected)
-
-
-def _token(token: str) -> Any:
-    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-
-    return RuntimeTokenHttpInterceptor(token)
 
 
 def _client(address: str, who: Any) -> Any:
@@ -169,12 +154,6 @@ def _client(address: str, who: Any) -> Any:
         interceptors=[version, who],
         retry_invoker=make_simple_http_retry_invoker(),
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -115,11 +115,11 @@ def short(path: Path) -> Iterator[str]:
 
 def _exactly(link: socket.socket, size: int, until: float | None) -> bytes:
     """So many bytes; fewer if the other side closes before."""
-    result = bytearray()
-    while len(result) < size:
+    content = bytearray()
+    while len(content) < size:
         limit(link, until)
-        part = link.recv(min(CHUNK, size - len(result)))
+        part = link.recv(min(CHUNK, size - len(content)))
         if not part:
             break
-        result += part
-    return bytes(result)
+        content += part
+    return bytes(content)

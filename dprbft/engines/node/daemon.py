@@ -59,8 +59,8 @@ class Node:
         tell: Callable[[Served], None] = lambda served: None,
     ) -> None:
         for name, folder in sites.items():
-            if (result := read_site(folder).name) != name:
-                raise BadInput(f"expected site {name} at {folder}, got {result}; check the folder")
+            if (actual := read_site(folder).name) != name:
+                raise BadInput(f"expected site {name} at {folder}, got {actual}; check the folder")
         self.sites = {name: folder.resolve() for name, folder in sites.items()}
         self.machine = machine
         self._shared, self._tell = shared, tell

@@ -30,11 +30,8 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
     """Answer at a socket, which is private to its owner, until this thread is interrupted.
 
     What is in progress then is lost, as at a kill; it is done anew when it is asked for again.
-    `ready` is called once the socket is there.
-
-    Raises:
-        BadInput: if another node serves one of the sites, or something else is at `path`.
-
+    `ready` is called once the socket is there. BadInput if another node serves one of the sites, or
+    something else is at `path`.
     """
     slots = threading.BoundedSemaphore(CONNECTIONS)
     with _alone(node), _bound(path) as server:

@@ -84,10 +84,7 @@ def local_hello(paths: SitePaths, request: Request, folder: Path | None = None) 
 
     `folder` is where they are kept; None: in the site's own folder for the run. Nothing is written
     before the owner's settings allow the run, and nothing over files that a run has begun with.
-
-    Raises:
-        BadInput: if the hello is refused, names other files than came, or they do not fit it.
-
+    BadInput if the hello is refused, names other files than came, or they do not fit it.
     """
     hello = Hello.from_bytes(request.content)
     named = sorted(name for name in FILES if getattr(hello, name))
@@ -131,7 +128,12 @@ def _take(
     _check(at, named, facts)
     if hello.map:
         if folder is None:  # in the shared folder of a simulation it stands already
-            _make_map(at, local, config, facts)
+            # By rule, of facts and public samples alone: none is taken from a hub.
+            public, unlabelled = (
+                public_of(path, facts) for path in (local.public, local.unlabelled)
+            )
+            features = config.network.features
+            write_map(map_file(at), common_map(facts, public, unlabelled, features))
         _check_map(at, hello)
 
 
@@ -218,12 +220,6 @@ def _holds(path: Path, digest: str) -> bool:
         return False
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
-
-
-def _make_map(at: Path, local: Hello, config: RunConfig, facts: Facts) -> None:
-    """Make the common map by rule, of facts and public samples alone: none is taken from a hub."""
-    public, unlabelled = (public_of(path, facts) for path in (local.public, local.unlabelled))
-    write_map(map_file(at), common_map(facts, public, unlabelled, config.network.features))
 
 
 def _check_map(at: Path, hello: Hello) -> None:

@@ -10,10 +10,7 @@ from dprbft.run.comparison.outcome import Outcome, note_outcome, read_outcome
 from dprbft.run.comparison.plan import Plan, Planned
 from dprbft.run.directory import Ground, OpenRun, check_settings, hold, prepare
 from dprbft.run.events import Listener
-from dprbft.run.stages import (
-    all_stages,
-    begin,
-)
+from dprbft.run.stages import all_stages, begin
 from dprbft.run.view import has_results
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 
@@ -49,10 +46,7 @@ def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
     """What a run came to, which is carried out if it is not finished.
 
     One whose budget ends before its rounds do keeps its last valid models, and is told by them.
-
-    Raises:
-        PanasError: where its budget does not pay for it, or it cannot go on.
-
+    PanasError where its budget does not pay for it, or it cannot go on.
     """
     run, config = folder / planned.folder, planned.config
     if (outcome := read_outcome(run)) is not None:
@@ -86,7 +80,12 @@ def carry_out(
 ) -> Results:
     """All runs of a plan, one after the other; one that fails does not stop the others.
 
-    `tell` hears of each as it ends.
+    Args:
+        folder: the directory of the comparison, made if need be.
+        plan: which runs, of `dprbft.run.comparison.plan.plan`.
+        machine: where runs are computed.
+        tell: hears of each run as it ends.
+
     """
     results = Results(plan=plan, found={}, failed={})
     for planned in plan.runs:

@@ -181,5 +181,7 @@ def read_experiment(path: Path) -> Experiment:
                 f"expected known keys in the experiment {path}, got {key}; docs/comparing.md shows "
                 "them in one"
             ) from e
-        told = error["msg"].removeprefix("Value error, ")
-        raise BadInput(f"expected an experiment in {path}, got {key}: {told}; fix the file") from e
+        message = error["msg"].removeprefix("Value error, ")
+        raise BadInput(
+            f"expected an experiment in {path}, got {key}: {message}; fix the file"
+        ) from e

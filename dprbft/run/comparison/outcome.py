@@ -4,7 +4,7 @@ Accuracy by round is that of what sites hold once a round is through: the model 
 brings it, where a method measures that, else their own. Its last point is that of what they keep.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -62,20 +62,13 @@ class Outcome:
     stopped: str = ""  # why it ended before its last round, where the budget did not pay for more
     trust: list[str] = field(default_factory=list)  # what epsilon rests on, in words
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> "Outcome":
-        """Read back `to_json`."""
-        return Outcome(**{**record, "curve": [Point(**point) for point in record["curve"]]})
-
 
 def read_outcome(run: Path) -> Outcome | None:
     """What a run came to; None where it is not finished."""
-    path = run / FILE
-    return Outcome.from_json(read_json(path)) if path.exists() else None
+    if not (path := run / FILE).exists():
+        return None
+    record = read_json(path)
+    return Outcome(**{**record, "curve": [Point(**point) for point in record["curve"]]})
 
 
 def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
@@ -103,7 +96,7 @@ def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
         trust=list(dict.fromkeys(t["assumption"] for c in clients for t in c.get("trust", ()))),
     )
     outcome = replace(outcome, curve=_curve(view, sites, outcome))
-    write_json(run / FILE, outcome.to_json())
+    write_json(run / FILE, asdict(outcome))
     return outcome
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from dprbft.config.families import method_names
 from dprbft.config.schema import RunConfig
 from dprbft.run.comparison.experiment import ColumnName, Experiment, Row, Settings, Size
 from dprbft.run.comparison.settings import Entry, config_of, entry_named, settings_for
-from dprbft.run.directory import Found, check_stages, look
+from dprbft.run.directory import check_stages
+from dprbft.run.sites.plan import SitesPlan, plan_sites
 from panas.runtime.errors import BadInput
 
 ALL = "all"
@@ -80,17 +81,18 @@ def plan(request: Request) -> Plan:
     must serve them.
     """
     experiment, size = request.experiment, request.size
-    names, columns = _names(request), _columns(request)
-    seeds = range(request.first_seed, request.first_seed + _count(request))
+    names, columns, count = _completed(request)
+    seeds = range(request.first_seed, request.first_seed + count)
     named = {entry.name for entry in _entries([n for n in names if n != ALL], experiment)}
-    every = (every_method() if name == ALL else [name] for name in names)
+    methods = sorted(method_names(), key=lambda name: (name != YARDSTICK, name))
+    every = (methods if name == ALL else [name] for name in names)
     entries = _entries([*chain.from_iterable(every)], experiment)
     rows = experiment.rows_at(size) if experiment else (None,)
-    settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, Found]()
+    settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, SitesPlan]()
     for entry in entries:
         try:
-            result = _cells(entry, request, rows, columns)
-            for cell_settings in result.values():
+            by_cell = _cells(entry, request, rows, columns)
+            for cell_settings in by_cell.values():
                 for seed in seeds:
                     _check(config_of(cell_settings, seed), seen)
         except BadInput as e:
@@ -98,7 +100,7 @@ def plan(request: Request) -> Plan:
                 raise
             left_out[entry.name] = str(e)
         else:
-            settings |= result
+            settings |= by_cell
     if not settings:
         raise BadInput(next(iter(left_out.values())))
     return Plan(
@@ -113,43 +115,24 @@ def plan(request: Request) -> Plan:
     )
 
 
-def every_method() -> list[str]:
-    """All methods, the yardstick first."""
-    return sorted(method_names(), key=lambda name: (name != YARDSTICK, name))
-
-
-def _names(request: Request) -> tuple[str, ...]:
-    """The methods that are asked for, else those of the experiment at this size."""
-    experiment = request.experiment
-    names = request.methods
-    if names is None and experiment:
-        names = experiment.at(request.size).methods or experiment.methods
+def _completed(request: Request) -> tuple[tuple[str, ...], tuple[ColumnName, ...], int]:
+    """Methods, columns and number of seeds that are asked for, else those of the experiment at this
+    size; BadInput without methods, or for no seed."""
+    names, columns, seeds = request.methods, request.columns, request.seeds
+    if experiment := request.experiment:
+        at = experiment.at(request.size)
+        names = at.methods or experiment.methods if names is None else names
+        columns = at.columns or experiment.columns if columns is None else columns
+        seeds = at.seeds if seeds is None else seeds
     if not names:
         raise BadInput(
             "expected --methods NAME,NAME,... or an experiment, got neither; `--methods all` takes "
             "all methods"
         )
-    return names
-
-
-def _columns(request: Request) -> tuple[ColumnName, ...]:
-    """The same of columns."""
-    experiment, columns = request.experiment, request.columns
-    if columns is None and experiment:
-        columns = experiment.at(request.size).columns or experiment.columns
-    return columns or ("sound",)
-
-
-def _count(request: Request) -> int:
-    """The same of the number of seeds."""
-    wanted, experiment = request.seeds, request.experiment
-    if wanted is None and experiment:
-        wanted = experiment.at(request.size).seeds
-    if wanted is None:
-        wanted = SEEDS[request.size]
-    if wanted < 1:
-        raise BadInput(f"expected --seeds of at least 1, got {wanted}; give 5")
-    return wanted
+    seeds = SEEDS[request.size] if seeds is None else seeds
+    if seeds < 1:
+        raise BadInput(f"expected --seeds of at least 1, got {seeds}; give 5")
+    return names, columns or ("sound",), seeds
 
 
 def _entries(names: Sequence[str], experiment: Experiment | None) -> list[Entry]:
@@ -182,19 +165,20 @@ def _cells(
     }
 
 
-def _check(config: RunConfig, seen: dict[str, Found]) -> None:
+def _check(config: RunConfig, seen: dict[str, SitesPlan]) -> None:
     """Refuse what a run of its own would refuse; data that were `seen` are not loaded again."""
     shared = {"data", "privacy", "federation", "seed"}
-    told = config.model_dump(mode="json", include=shared)
+    settings = config.model_dump(mode="json", include=shared)
     for key in ("method", "rounds", "options"):
-        del told["federation"][key]
-    key = json.dumps(told, sort_keys=True)
+        del settings["federation"][key]
+    key = json.dumps(settings, sort_keys=True)
     if key not in seen:
-        seen[key] = look(config)
+        # Without what makes its sites, which holds all samples.
+        seen[key] = replace(plan_sites(Path(), config), make=tuple)
     check_stages(config, seen[key])
 
 
 def _runs(settings: dict[Cell, Settings], seeds: Sequence[int]) -> Iterator[Planned]:
     for seed in seeds:
-        for cell, result in settings.items():
-            yield Planned(cell=cell, seed=seed, config=config_of(result, seed))
+        for cell, own in settings.items():
+            yield Planned(cell=cell, seed=seed, config=config_of(own, seed))

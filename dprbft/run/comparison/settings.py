@@ -88,14 +88,14 @@ def settings_for(
     if experiment:
         own_column = merge(own_column, experiment.column.get(column, {}))
     # The size says how much is computed, the column how it is protected.
-    own = merge(own_column, entry.at(size), {"privacy": own_column.get("privacy", {})})
-    own = _own(own)
+    own = _own(merge(own_column, entry.at(size), {"privacy": own_column.get("privacy", {})}))
     settings: list[Settings] = [user]
     if experiment:
         settings = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
         settings += [*entry.variant.at(size)] if entry.variant else []
         settings += [user]
-    shared = merge(_defaults(), *map(_shared, (BASE[size], *settings)))
+    defaults = RunConfig().model_dump(exclude_none=True)  # presets change none that are shared
+    shared = merge(*map(_shared, (defaults, BASE[size], *settings)))
     merged = merge(BASE[size], own, *settings, shared, {"federation": {"method": entry.method}})
     if math.isinf(own_column.get("privacy", {}).get("epsilon", 0.0)):
         merged = merge(merged, {"privacy": {"epsilon": math.inf, "epsilons": []}})
@@ -133,14 +133,8 @@ def _shared(settings: Settings) -> Settings:
 
 def _own(settings: Settings) -> Settings:
     """Those of the settings that a method decides for itself."""
-    kept = {section: result for section, result in settings.items() if section != "data"}
+    kept = {section: values for section, values in settings.items() if section != "data"}
     for section, keys in SHARED.items():
         if section in kept:
             kept[section] = {k: v for k, v in kept[section].items() if k not in keys}
     return kept
-
-
-def _defaults() -> Settings:
-    """The defaults of the shared settings, which presets do not change here."""
-    written = RunConfig().model_dump(exclude_none=True)
-    return _shared(written)

@@ -15,6 +15,7 @@ from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.experiment import COLUMNS, ColumnName
 from dprbft.run.comparison.outcome import Outcome, Point
 from dprbft.run.comparison.plan import Cell
+from dprbft.run.summary import mean_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,6 @@ class Difference:
     error: float | None  # standard error of the mean; None for a single pair
     p: float | None  # of the paired t-test, two-sided; None where nothing varies
     pairs: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
 
 
 def paired(own: Sequence[float], other: Sequence[float]) -> Difference | None:
@@ -65,13 +62,13 @@ def table(results: Results) -> dict[str, Any]:
     for method in plan.methods:
         rows = {}
         for row in plan.rows:
-            result = {
+            by_column = {
                 column: _figures(cells, Cell(method=method, column=column, row=row), results, goals)
                 for column in plan.columns
                 if Cell(method=method, column=column, row=row) in cells
             }
-            if result:
-                rows[row] = {"columns": result}
+            if by_column:
+                rows[row] = {"columns": by_column}
         if rows:
             methods[method] = _topmost(rows)
     return {
@@ -109,7 +106,7 @@ def _topmost(rows: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
     """A method's entry: the figures that stand for it, then all."""
     columns = next(iter(rows.values()))["columns"]
     first = next(column for column in COLUMNS if column in columns)
-    named = {row: result for row, result in rows.items() if row is not None}
+    named = {row: figures for row, figures in rows.items() if row is not None}
     entry = {**columns[first], "column": first, "columns": columns}
     return entry | ({"rows": named} if named else {})
 
@@ -137,38 +134,38 @@ def _figures(
 ) -> dict[str, Any]:
     """The figures of one method in one column of one row."""
     by_seed = cells[cell]
-    result = list(by_seed.values())
-    accuracies = [x for o in result for x in o.accuracy]
-    beaten = [a > m for o in result for a, m in zip(o.accuracy, o.majority, strict=True)]
-    spent = [e for o in result for e in o.epsilon]
+    outcomes = list(by_seed.values())
+    accuracies = [x for o in outcomes for x in o.accuracy]
+    beaten = [a > m for o in outcomes for a, m in zip(o.accuracy, o.majority, strict=True)]
+    spent = [e for o in outcomes for e in o.epsilon]
     return {
         "accuracy": _spread(accuracies),
-        "majority": fmean(x for o in result for x in o.majority),
+        "majority": fmean(x for o in outcomes for x in o.majority),
         "beats_majority": all(beaten),
         "sites_above_majority": sum(beaten),
         "sites": len(accuracies),
         "difference": _difference(cells, cell, results.plan.methods[0]),
-        "metrics": {name: _measured(result, name) for name in MEASURES}
-        | {"f1": _by_class(result, "f1"), "recall": _by_class(result, "recall")},
-        "up_bytes": round(fmean(o.up_bytes for o in result)),
-        "down_bytes": round(fmean(o.down_bytes for o in result)),
-        "rounds": fmean(o.rounds for o in result),
+        "metrics": {name: _measured(outcomes, name) for name in MEASURES}
+        | {"f1": _by_class(outcomes, "f1"), "recall": _by_class(outcomes, "recall")},
+        "up_bytes": round(fmean(o.up_bytes for o in outcomes)),
+        "down_bytes": round(fmean(o.down_bytes for o in outcomes)),
+        "rounds": fmean(o.rounds for o in outcomes),
         "epsilon": max(spent, key=float),
-        "trust": list(dict.fromkeys(assumption for o in result for assumption in o.trust)),
+        "trust": list(dict.fromkeys(assumption for o in outcomes for assumption in o.trust)),
         "epsilon_parts": {
-            part: max((p[part] for o in result for p in o.parts), key=float)
-            for part in result[0].parts[0]
+            part: max((p[part] for o in outcomes for p in o.parts), key=float)
+            for part in outcomes[0].parts[0]
         },
-        "targets": {f"{goal:g}": _target(result, goal) for goal in goals},
-        "parameters": _mean([x for o in result for x in o.parameters]),
-        "macs": _mean([x for o in result for x in o.macs]),
+        "targets": {f"{goal:g}": _target(outcomes, goal) for goal in goals},
+        "parameters": mean_known([x for o in outcomes for x in o.parameters]),
+        "macs": mean_known([x for o in outcomes for x in o.macs]),
         "search_seconds": fmean(
-            o.seconds.get("search", 0.0) + o.seconds.get("tune", 0.0) for o in result
+            o.seconds.get("search", 0.0) + o.seconds.get("tune", 0.0) for o in outcomes
         ),
-        "seconds": fmean(sum(o.seconds.values()) for o in result),
-        "about": result[0].about[0],
+        "seconds": fmean(sum(o.seconds.values()) for o in outcomes),
+        "about": outcomes[0].about[0],
         "seeds": sorted(by_seed),
-        "curve": _curve(result),
+        "curve": _curve(outcomes),
     }
 
 
@@ -176,19 +173,14 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return fmean(known) if known else None
+def _measured(outcomes: Sequence[Outcome], name: str) -> float | None:
+    return mean_known([m[name] for o in outcomes for m in o.metrics])
 
 
-def _measured(found: Sequence[Outcome], name: str) -> float | None:
-    return _mean([m[name] for o in found for m in o.metrics])
-
-
-def _by_class(found: Sequence[Outcome], name: str) -> list[float | None]:
+def _by_class(outcomes: Sequence[Outcome], name: str) -> list[float | None]:
     """The mean over sites that have samples of a class, class by class."""
-    rows = [m[name] for o in found for m in o.metrics]
-    return [_mean(values) for values in zip(*rows, strict=True)]
+    rows = [m[name] for o in outcomes for m in o.metrics]
+    return [mean_known(values) for values in zip(*rows, strict=True)]
 
 
 def _difference(cells: Mapping[Cell, BySeed], cell: Cell, first: str) -> dict[str, Any] | None:
@@ -203,7 +195,7 @@ def _difference(cells: Mapping[Cell, BySeed], cell: Cell, first: str) -> dict[st
     own, other = cells[cell], cells[reference]
     pairs = [pair for seed in own if seed in other for pair in _pairs(own[seed], other[seed])]
     difference = paired([a for a, _ in pairs], [b for _, b in pairs])
-    return {**difference.to_json(), "to": first, "column": reference.column} if difference else None
+    return {**asdict(difference), "to": first, "column": reference.column} if difference else None
 
 
 def _pairs(own: Outcome, other: Outcome) -> list[tuple[float, float]]:
@@ -213,9 +205,9 @@ def _pairs(own: Outcome, other: Outcome) -> list[tuple[float, float]]:
     return [(accuracy, known[site]) for site, accuracy in named if site in known]
 
 
-def _target(found: Sequence[Outcome], goal: float) -> dict[str, Any]:
+def _target(outcomes: Sequence[Outcome], goal: float) -> dict[str, Any]:
     """Rounds and bytes until the mean accuracy of all sites is there, over the runs that get it."""
-    firsts = [p for o in found if (p := next((p for p in o.curve if p.accuracy >= goal), None))]
+    firsts = [p for o in outcomes if (p := next((p for p in o.curve if p.accuracy >= goal), None))]
 
     def mean(of: Callable[[Point], int]) -> float | None:
         return fmean(map(of, firsts)) if firsts else None
@@ -225,13 +217,13 @@ def _target(found: Sequence[Outcome], goal: float) -> dict[str, Any]:
         "up_bytes": mean(lambda p: p.up_bytes),
         "down_bytes": mean(lambda p: p.down_bytes),
         "reached": len(firsts),
-        "runs": len(found),
+        "runs": len(outcomes),
     }
 
 
-def _curve(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _curve(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """The mean over seeds, round by round, of those rounds that all have."""
-    by_round = [{p.round: p for p in o.curve} for o in found]
+    by_round = [{p.round: p for p in o.curve} for o in outcomes]
     shared = sorted(set.intersection(*({*points} for points in by_round)))
     return [_mean_point([points[r] for points in by_round]) for r in shared]
 

@@ -14,7 +14,6 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.student_search import taught_to_candidates
-from dprbft.paths import SitePaths
 from dprbft.run.directory import OpenRun, chosen
 from dprbft.run.sites.known import FILES
 from dprbft.site.search import search_space
@@ -75,7 +74,10 @@ def forecast(
         return Forecast({})  # their networks are not those of the search's space
     view = run.view
     sites = [view.sites[i] for i in chosen(run.config, clients) if view.sites[i].is_present]
-    todo = {stage: [s for s in sites if not _has(stage, s)] for stage in stages}
+    todo = {
+        stage: [s for s in sites if not (stage in FILES and FILES[stage](s.home).exists())]
+        for stage in stages
+    }
     if not any(todo.values()):
         return Forecast({})
     counts = {
@@ -97,23 +99,14 @@ def forecast(
     )
 
 
-def _has(stage: str, site: SitePaths) -> bool:
-    """Whether a site has what it makes for itself in a stage."""
-    return stage in FILES and FILES[stage](site.home).exists()
-
-
 def _turns(stage: str, sites: int, workers: int) -> float:
     """How many sites' work comes one after the other; few sites share the workers out."""
     alone = min(workers, sites)
     return sites / alone / (workers // alone if stage in FILES else 1)
 
 
-def planned_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
-    """Sample-passes of one site in each stage, with so many public and own training samples."""
-    return PASSES[config.federation.family.name](config, facts, public, own)
-
-
 def _round_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
+    """Sample-passes of one site in each stage, with so many public and own training samples."""
     t, f, mode = config.training, config.federation, config.privacy.mode
     looked_at = public if mode.needs_public else own if mode.reads_samples else 0
     tunes = mode.reads_samples and t.noise_multiplier is None

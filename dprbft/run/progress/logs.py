@@ -6,7 +6,7 @@ candidates it has scored; this reads both.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,6 @@ EVERY = 0.5
 """Seconds between two looks."""
 
 
-def _scored(path: Path) -> dict[str, Any] | None:
-    """How many candidates a search that is under way has scored; None where nothing says so."""
-    try:
-        return read_json(path)
-    except BadInput:
-        return None
-
-
 @contextmanager
 def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
     """Tell `progress` of every line of the sites' logs, once each, as long as the block lasts.
@@ -43,7 +35,7 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
     if progress is None:
         yield lambda: None
         return
-    told, seen = dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
+    sent, seen = dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
     lock, over = threading.Lock(), threading.Event()
 
     def catch_up(live: bool = True) -> None:
@@ -53,10 +45,12 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
                     lines = read_journal(path)
                 except BadInput:
                     continue  # whoever resumes that search says what is wrong with it
-                for line in lines[told[site] :]:
+                for line in lines[sent[site] :]:
                     progress(site, line, live)
-                told[site] = len(lines)
-                scored = _scored(path.with_name(CANDIDATES))
+                sent[site] = len(lines)
+                scored = dict[str, Any]()
+                with suppress(BadInput):  # the file is there while a search is under way
+                    scored = read_json(path.with_name(CANDIDATES))
                 if scored and scored["candidates"] > seen[site]:
                     seen[site] = scored["candidates"]
                     progress(site, scored, live)

@@ -1,13 +1,13 @@
-"""What a run knows of its sites: an extension point of two, sites here (`Local`) and elsewhere.
+"""What a run knows of its sites, where they are on this machine (`Local`).
 
 On one machine a run may look into the folders of its sites, as their simulator. Of sites elsewhere
-a hub knows names, codes and releases (`dprbft.run.sites.remote`).
+a hub knows names, codes and releases (`dprbft.run.sites.remote.Remote`, of the same methods).
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, Protocol
+from typing import Literal
 
 from dprbft import paths as files
 from dprbft.engines.protocol import SiteRefusal
@@ -28,51 +28,6 @@ FILES = {"search": files.search_file, "tune": files.tune_file}
 LOGS = {"search": files.search_log, "tune": files.tune_log}
 
 
-class Sites(Protocol):
-    """The sites of a run, by their numbers."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What the run calls them."""
-        ...
-
-    def hello(self, site: int) -> bytes:
-        """What the run tells a site."""
-        ...
-
-    def done(self, step: Step, site: int) -> bool:
-        """Whether a site is through with a step."""
-        ...
-
-    def check(self, step: Step, site: int) -> None:
-        """BadInput unless a site, if it is there, is through with a step."""
-        ...
-
-    def why(self, site: int) -> events.Why:
-        """Why a site has no part in what it was asked last."""
-        ...
-
-    def outcome(self, step: Step, site: int) -> events.Event | None:
-        """The event that a site has finished a step; None if there is none."""
-        ...
-
-    def started(self, site: int) -> events.Event:
-        """The event that a site is ready for round 1."""
-        ...
-
-    def accuracy(self, sites: Sequence[int]) -> float | None:
-        """Mean accuracy of what sites keep; None where it is not known."""
-        ...
-
-    def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
-        """Where a site's log of a step is, if it can be read."""
-        ...
-
-    def error(self, refusal: SiteRefusal) -> PanasError:
-        """What stops a run that cannot go on without a site."""
-        ...
-
-
 class Local:
     """Sites on this machine, as their simulator sees them."""
 
@@ -81,33 +36,38 @@ class Local:
 
     @property
     def names(self) -> Sequence[str]:
-        """As `Sites.names`."""
+        """What the run calls them."""
         return [paths.name for paths in self._view.sites]
 
     def hello(self, site: int) -> bytes:
-        """As `Sites.hello`."""
+        """What the run tells a site."""
         return self._view.hello(site)
 
     def done(self, step: Step, site: int) -> bool:
-        """As `Sites.done`: by the files in its folder."""
+        """Whether a site is through with a step: by the files in its folder."""
         paths = self._view.sites[site]
         if step == "train":
             return has_results(paths)
         return has_head(paths.home) if step == "join" else FILES[step](paths.home).exists()
 
     def check(self, step: Step, site: int) -> None:
-        """As `Sites.check`."""
+        """BadInput unless a site, if it is there, is through with a step."""
         paths = self._view.sites[site]
         if paths.is_present and step in FILES:
             (SearchRecord if step == "search" else TuningRecord).read(paths.home)
 
     def why(self, site: int) -> events.Why:
-        """As `Sites.why`: what a site here refuses stops the run, so that it is not there."""
+        """Why a site has no part: it is not there, since what a site here refuses stops the run."""
         return "absent"
 
-    def outcome(self, step: Step, site: int) -> events.Event | None:
-        """As `Sites.outcome`: nothing of a site that has gone meanwhile."""
+    def outcome(self, step: events.StageName, site: int) -> events.Event | None:
+        """The event that a site has finished a step, or ("start") is ready for round 1; None if it
+        has gone meanwhile."""
         paths = self._view.sites[site]
+        if step == "start":
+            for score in read_scores(paths.home)[:1]:
+                return events.SiteStarted(paths.name, score.validation)
+            return events.SiteLeftOut(paths.name, "train")  # it has gone meanwhile
         if not paths.is_present:
             return None
         if step == "search":
@@ -117,25 +77,18 @@ class Local:
         report = SiteReport.read(paths.home)
         return events.SiteKept(paths.name, report.shares, report.steps.joined)
 
-    def started(self, site: int) -> events.Event:
-        """As `Sites.started`."""
-        paths = self._view.sites[site]
-        for score in read_scores(paths.home)[:1]:
-            return events.SiteStarted(paths.name, score.validation)
-        return events.SiteLeftOut(paths.name, "train")  # it has gone meanwhile
-
     def accuracy(self, sites: Sequence[int]) -> float | None:
-        """As `Sites.accuracy`: on validation samples."""
+        """Mean accuracy of what sites keep, on validation samples; None before any round."""
         scores = [read_scores(self._view.sites[i].home) for i in sites]
         kept = [own[-1].kept for own in scores if own]
         return fmean(kept) if kept else None
 
     def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
-        """As `Sites.log`."""
+        """Where a site's log of a step is."""
         return LOGS[step](self._view.sites[site].home)
 
     def error(self, refusal: SiteRefusal) -> PanasError:
-        """As `Sites.error`: its reason is in its own folder."""
+        """What stops a run that cannot go on without a site; its reason is in its own folder."""
         paths = self._view.sites[refusal.site]
         if refusal.code is Code.ABSENT and paths.is_present:
             return BadInput(

@@ -1,16 +1,12 @@
 """The sites of a run: made by a simulation or for files, or found where their owners keep them.
 
 What is public of their data, the `Facts`, comes from public data, or from what the owners declare.
-
-The facts of a run's sites and its public samples: from public data, or as the sites declare.
-
-Samples that two sites of a run have: each site charges them to a budget of its own.
 """
 
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +15,6 @@ import numpy as np
 from jaxtyping import UInt64
 
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import FederationSettings
 from dprbft.paths import (
     SitePaths,
     declared_file,
@@ -33,18 +28,9 @@ from dprbft.paths import (
     write_remote,
     write_sites,
 )
-from dprbft.simulation.federation import NAME, load_federation, make_sites
-from dprbft.site.data import (
-    is_of_one_class,
-    warn_of_one_class,
-    write_samples,
-)
-from dprbft.site.directory import (
-    SiteSettings,
-    allowed_releases,
-    read_site,
-    write_site,
-)
+from dprbft.simulation.federation import NAME, load_federation, make_sites, one_run_settings
+from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
+from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.files.remarks import remarks
@@ -157,8 +143,8 @@ def tell_of_overlap(values: Mapping[str, UInt64[np.ndarray, "_"]], *, strict: bo
         numbers = own.tolist()
         if len(own) - len(set(numbers)) > REPEATED * len(own):
             continue
-        theirs = Counter(first[number] for number in numbers if number in first)
-        for other, count in theirs.items():
+        repeated = Counter(first[number] for number in numbers if number in first)
+        for other, count in repeated.items():
             if strict:
                 raise BadInput(
                     f"expected samples that one site alone has, as privacy.strict asks, got "
@@ -192,8 +178,8 @@ class SitesPlan:
             write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.family.has_map:
             features = self.config.network.features
-            result = common_map(self.facts, self.public, self.unlabelled, features)
-            write_map(map_file(run), result)
+            feature_map = common_map(self.facts, self.public, self.unlabelled, features)
+            write_map(map_file(run), feature_map)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
             write_remote(run, self.config.federation.remote)
@@ -210,15 +196,9 @@ def prepare_sites(run: Path, config: RunConfig) -> None:
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
-    result = next(plan for given, plan in _plans(f) if given)(run, config)
-    return result
-
-
-def _plans(f: FederationSettings) -> Iterator[tuple[bool, Callable[[Path, RunConfig], SitesPlan]]]:
-    yield bool(f.remote), _plan_of_remote
-    yield bool(f.sites), _plan_of_sites
-    yield bool(f.client_data), _plan_of_files
-    yield True, _plan_of_simulation
+    plans = {f.remote: _plan_of_remote, f.sites: _plan_of_sites, f.client_data: _plan_of_files}
+    plan = next((plan for names, plan in plans.items() if names), _plan_of_simulation)
+    return plan(run, config)
 
 
 def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
@@ -240,8 +220,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
         if source.public_data is not None:
             how = reading_of(facts, source.public_reading.table)
             public = kept_public(read(source.public_data, how), facts, config)
-    unlabelled = _unlabelled(config, facts, public)
-    return SitesPlan(config, facts, public, unlabelled, tuple)
+    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), tuple)
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
@@ -273,8 +252,8 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
         how = reading_of(facts, source.reading.table)
         raws = [read(path, how) for path in files]
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
-        told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
-        warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
+        holders = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
+        warnings.warn(f"{', '.join(holders)[:200]}: {note}", stacklevel=2)
     unlabelled = _unlabelled(config, facts, public)
     of_one, values = [], {}
     for name, raw in zip(names, raws, strict=True):
@@ -327,22 +306,10 @@ def _sites(run: Path, folders: Sequence[str]) -> tuple[SitePaths, ...]:
 
 def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePaths, ...]:
     """A site under the run's directory for each file or folder of data."""
-    unprotected, sites = config.privacy.allow_unprotected, []
+    sites, source = [], config.data.source
     for i, (name, path) in enumerate(zip(names_of(paths), paths, strict=True)):
-        budget = config.budget(i)
-        settings = SiteSettings(
-            name=name,
-            data=path,
-            label=config.data.source.label,
-            group=config.data.source.group,
-            texts=config.data.source.texts,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            releases=tuple(
-                dict.fromkeys((*allowed_releases(unprotected=unprotected), *config.leaves))
-            ),
-            allow_unprotected=unprotected,
-        )
+        settings = one_run_settings(config, i, name=name, data=path)
+        settings = settings.model_copy(update={"label": source.label, "texts": source.texts})
         if not settings_file(sites_folder(run) / name).exists():
             write_site(sites_folder(run) / name, settings)
         sites.append(SitePaths(i, name, sites_folder(run) / name, "run"))

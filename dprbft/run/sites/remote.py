@@ -31,7 +31,7 @@ KEPT = (Verb.FINISH, Verb.SEARCH, Verb.TUNE, Verb.TRAIN, Verb.EXPORT)
 
 @dataclass(frozen=True)
 class Remote:
-    """What a hub knows of the sites of its run (`dprbft.run.sites.known.Sites`)."""
+    """What a hub knows of the sites of its run (methods as of `dprbft.run.sites.known.Local`)."""
 
     view: RunView
     minimum: int
@@ -44,16 +44,16 @@ class Remote:
 
     @property
     def names(self) -> Sequence[str]:
-        """As `Sites.names`."""
+        """As `Local.names`."""
         return self.config.federation.remote
 
     def hello(self, site: int) -> bytes:
-        """As `Sites.hello`, without a path of the hub in the settings."""
+        """As `Local.hello`, without a path of the hub in the settings."""
         public = Hello.from_bytes(self.view.hello(site))
-        return replace(public, config=told(self.config).model_dump_json()).to_bytes()
+        return replace(public, config=without_paths(self.config).model_dump_json()).to_bytes()
 
     def done(self, step: Step, site: int) -> bool:
-        """As `Sites.done`: by what it has answered."""
+        """As `Local.done`: by what it has answered."""
         through = self._through(site)
         if step == "join":
             return Verb.FINISH in through
@@ -62,7 +62,7 @@ class Remote:
         return Verb(step) in through
 
     def check(self, step: Step, site: int) -> None:
-        """As `Sites.check`."""
+        """As `Local.check`."""
         if not self.done(step, site):
             raise BadInput(
                 f"expected a site that is through with {step}, got {self.names[site]}, which is "
@@ -70,27 +70,24 @@ class Remote:
             )
 
     def why(self, site: int) -> events.Why:
-        """As `Sites.why`."""
+        """As `Local.why`."""
         return self._why.get(site, "absent")
 
-    def outcome(self, step: Step, site: int) -> events.Event | None:
-        """As `Sites.outcome`: what it found stays there."""
-        return events.SiteDone(self.names[site], step)
-
-    def started(self, site: int) -> events.Event:
-        """As `Sites.started`: its accuracy stays there."""
-        return events.SiteStarted(self.names[site], None)
+    def outcome(self, step: events.StageName, site: int) -> events.Event | None:
+        """As `Local.outcome`: what it found, and its accuracy, stay there."""
+        name = self.names[site]
+        return events.SiteStarted(name, None) if step == "start" else events.SiteDone(name, step)
 
     def accuracy(self, sites: Sequence[int]) -> float | None:
-        """As `Sites.accuracy`: it is not known."""
+        """As `Local.accuracy`: it is not known."""
         return None
 
     def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
-        """As `Sites.log`: it stays there."""
+        """As `Local.log`: it stays there."""
         return None
 
     def error(self, refusal: SiteRefusal) -> PanasError:
-        """As `Sites.error`: too few sites are left."""
+        """As `Local.error`: too few sites are left."""
         out = [f"{self.names[i]} ({why})" for i, why in sorted(self._why.items())]
         missing = ", ".join(out) or self.names[refusal.site]
         return BadInput(
@@ -149,7 +146,7 @@ class Tolerant:
             yield site, reply if reply.code is Code.DONE else Reply(Code.ABSENT)
 
 
-def told(config: RunConfig) -> RunConfig:
+def without_paths(config: RunConfig) -> RunConfig:
     """The settings that sites elsewhere are told: names of files in the place of paths, which are
     the hub's own."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dprbft.engines.flower.link import free_port
+from dprbft.engines.flower.hub import free_port
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import LOG
 from panas.runtime.errors import PanasError

@@ -102,10 +102,10 @@ def _resent(run: Path, **changes: Any) -> None:
 def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     """The arrays that site 0 would have sent with other noise."""
     federation = load_federation(audited_config("moments"))
-    bottom, samples = untrained(federation.shape, 0), federation.clients[0].train
+    bottom, samples = untrained(federation.facts.shape, 0), federation.clients[0].train
     source = ReproducibleNoise(np.random.default_rng(5))
     kind, rows = kind_named("moments"), Rows(represent(bottom, samples), samples.y)
-    return kind.run(rows, federation.classes, noise_scale(kind, noise_multiplier), source)
+    return kind.run(rows, federation.facts.classes, noise_scale(kind, noise_multiplier), source)
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     federation = load_federation(audited_config("raw_rows"))
     private = federation.clients[0].train.take(range(len(z)))
     arrays = {"z": z, "y": private.y}
-    bottom = untrained(federation.shape, 0)
+    bottom = untrained(federation.facts.shape, 0)
     seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
     reconstructions = attack_release(
         seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed)
@@ -221,7 +221,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
 @pytest.mark.thorough
 def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     federation = load_federation(audited_config("raw_rows"))
-    bottom = untrained(federation.shape, 0)
+    bottom = untrained(federation.facts.shape, 0)
     own = represent(bottom, federation.clients[0].train.take(range(80)))
     other = represent(bottom, federation.clients[1].train.take(range(80)))
     verdicts = [judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] for z in (own, other)]
@@ -258,7 +258,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     fabricate(tmp_path, config)
     _tampered(tmp_path, {"z": z[:-1], "y": y[:-1]})
     refused("raw rows of the")
-    _tampered(tmp_path, {"z": z, "y": (y + 1) % federation.classes})
+    _tampered(tmp_path, {"z": z, "y": (y + 1) % federation.facts.classes})
     refused("other labels")
     _tampered(tmp_path, {"z": z / 0, "y": y})
     refused("finite")

@@ -5,24 +5,16 @@ import json
 import pytest
 
 from dprbft.config.files import build_config, without_unread
+from dprbft.config.flat import flatten
 from dprbft.config.listing import OF_HUB, list_settings
 from panas.runtime.errors import BadInput
-
-
-def flat(config: dict) -> dict[str, object]:
-    """A configuration as written, with dotted keys."""
-    record: dict[str, object] = {}
-    for name, value in config.items():
-        below = value if isinstance(value, dict) else None
-        record |= {f"{name}.{k}": v for k, v in below.items()} if below else {name: value}
-    return record
 
 
 @pytest.mark.parametrize("method", ["joined", "dprbft", "local", "fedavg"])
 def test_every_setting_of_a_method_is_listed_with_its_value_and_explained(method: str):
     given = {"federation": {"method": method}}
     settings = list_settings(given)
-    written = flat(without_unread(build_config(given).model_dump(mode="json")))
+    written = flatten(without_unread(build_config(given).model_dump(mode="json")))
     assert {s.key: s.value for s in settings} == {
         k: v for k, v in written.items() if k not in OF_HUB
     }

@@ -14,10 +14,12 @@ from dprbft.config.schema import RunConfig
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 
+INFINITE: dict[str, Any] = {"privacy": {"epsilon": math.inf, "allow_unprotected": True}}
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_valid_and_survives_its_file(preset: str, tmp_path: Path):
-    config = build_config({"preset": preset})
+
+@pytest.mark.parametrize("layer", [*({"preset": preset} for preset in PRESETS), INFINITE])
+def test_settings_survive_files_and_workers(layer: dict[str, Any], tmp_path: Path):
+    config = build_config(layer)
     save_config(tmp_path, config)
     assert load_config(tmp_path) == config
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
@@ -31,14 +33,6 @@ def test_sound_presets_protect_what_leaves_and_paper_says_that_it_does_not():
         assert math.isfinite(p.epsilon)
     p = build_config({"preset": "paper"}).privacy
     assert (p.search, p.release, p.allow_unprotected) == ("unaccounted", "raw_rows", True)
-
-
-def test_an_infinite_epsilon_survives_files_and_workers(tmp_path: Path):
-    config = build_config({"privacy": {"epsilon": math.inf, "allow_unprotected": True}})
-    save_config(tmp_path, config)
-    assert load_config(tmp_path) == config
-    assert RunConfig.model_validate_json(config.model_dump_json()) == config
-    assert not config.budget(0).private
 
 
 def test_later_layers_win_over_earlier_ones_and_over_the_preset():
@@ -81,10 +75,7 @@ ROUNDS: dict[str, Any] = {"federation": {"method": "dprbft"}}
         ({"search": {"max_blocks": 0}}, "search.max_blocks"),
         ({"tuning": {"batch_sizes": "few"}} | ROUNDS, "tuning.batch_sizes"),
         ({"training": {"learning_rate": math.inf}} | ROUNDS, "training: expected learning_rate"),
-        (
-            {"training": {"warm_learning_rate": 0}} | ROUNDS,
-            "training.warm_*: expected",
-        ),
+        ({"training": {"warm_learning_rate": 0}} | ROUNDS, "training.warm_*: expected"),
         ({"training": {"warm_batch_size": "few"}} | ROUNDS, "training.warm_batch_size"),
         ({"training": {"noise_multiplier": 0.0}}, "training.noise_multiplier"),
         ({"federation": {"participation": 0.0}}, "federation.participation"),
@@ -146,6 +137,7 @@ def test_norm_is_group_as_soon_as_one_client_is_private():
     free = {"allow_unprotected": True}
     two = {"federation": {"clients": 2}}
     assert build_config().norm == "group"
+    assert not build_config(INFINITE).budget(0).private
     assert build_config({"privacy": free | {"epsilon": math.inf}}).norm == "batch"
     mixed = build_config(two, {"privacy": free | {"epsilons": [math.inf, 1.0]}})
     assert mixed.norm == "group"

@@ -5,15 +5,18 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elsewhere import hub_config, make_sites
+from node_sites import serving
 
 from dprbft.config.hub import HubSettings
-from dprbft.engines.framed import Framed, Late, UnixCarrier
+from dprbft.engines import framed
+from dprbft.engines.framed import Carrier, Framed, Late, UnixCarrier
 from dprbft.engines.frames import Answer, Request
+from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import KEY, Node
-from dprbft.engines.node.listen import run_node
 from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import server_folder
 from dprbft.run.directory import prepare
@@ -25,16 +28,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
 
-def serve_in_thread(folder: Path, name: str) -> Path:
-    """A node that answers at its site's socket, as long as this process lasts."""
-    ready, path = threading.Event(), folder / "node.sock"
-    threading.Thread(
-        target=run_node, args=(Node({name: folder}), path, ready.set), daemon=True
-    ).start()
-    assert ready.wait(30)
-    return path
-
-
 @pytest.mark.slow
 def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
     places, keys = make_sites(tmp_path), dict[str, bytes]()
@@ -42,7 +35,10 @@ def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
         private = new_key()
         write_bytes(folder / KEY, private)
         keys[name] = public_of(private)
-    sockets = {name: serve_in_thread(folder, name) for name, folder in places.items()}
+    sockets = {name: folder / SOCKET for name, folder in places.items()}
+    with contextlib.ExitStack() as nodes:  # which end with this process
+        for name, folder in places.items():
+            nodes.enter_context(serving(Node({name: folder}), sockets[name]))
     run, config = tmp_path / "trial", hub_config(tmp_path)
     prepare(run, config, resume=False)
     hub = HubSettings(names=config.federation.remote, minimum=3)
@@ -79,23 +75,27 @@ def listening(path: Path, answer: bytes | None) -> Iterator[Path]:
 
 
 def test_who_does_not_answer_in_time_or_at_all_is_absent(tmp_path: Path):
-    refused = list[tuple[str, str]]()
+    refused: list[tuple[str, Verb, BadInput]] = []
     with (
         listening(tmp_path / "hung", None) as hung,
         listening(tmp_path / "junk", b"junk") as junk,
         listening(tmp_path / "vast", b"x" * 100_000) as vast,
     ):
         sockets = {"hung": hung, "junk": junk, "vast": vast, "gone": tmp_path / "gone"}
-        engine = Framed(
-            carrier=UnixCarrier(sockets, cap=90_000),
-            run="trial",
-            names=tuple(sockets),
-            seconds=0.5,
-            refused=lambda site, verb, why: refused.append((site, str(why))),
-        )
+        carrier = UnixCarrier(sockets, cap=90_000)
+        engine = framed_by(carrier, refused, names=tuple(sockets), seconds=0.5)
         results = dict(engine.call(Verb.SEARCH, dict.fromkeys(range(4), b"")))
     assert results == dict.fromkeys(range(4), Reply(Code.ABSENT))
-    assert {site for site, _ in refused} == {"junk", "vast"}
+    assert {site for site, _, _ in refused} == {"junk", "vast"}
+
+
+def framed_by(carrier: Carrier, refused: list[tuple[str, Verb, BadInput]], **more: Any) -> Framed:
+    """An engine of site a, which notes what is refused."""
+
+    def refuse(site: str, verb: Verb, why: BadInput) -> None:
+        refused.append((site, verb, why))
+
+    return Framed(carrier=carrier, run="trial", refused=refuse, **({"names": ("a",)} | more))
 
 
 class Echo:
@@ -105,7 +105,7 @@ class Echo:
         self.changes = changes
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name, frame in frames.items():
             r = Request.from_bytes(frame)
@@ -117,46 +117,34 @@ class Echo:
     "changes", [{"run": "other"}, {"site": "b"}, {"verb": "tune"}, {"nonce": "0" * 32}, {"code": 9}]
 )
 def test_an_answer_to_something_else_is_refused(changes: dict):
-    refused = list[str]()
-
-    def engine(**changes: object) -> Framed:
-        return Framed(
-            carrier=Echo(**changes),
-            run="trial",
-            names=("a",),
-            refused=lambda site, verb, why: refused.append(str(why)),
-        )
-
-    assert list(engine().call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
+    refused: list[Any] = []
+    right, wrong = framed_by(Echo(), refused), framed_by(Echo(**changes), refused)
+    assert list(right.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
     assert refused == []
-    assert list(engine(**changes).call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert list(wrong.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
     assert len(refused) == 1
 
 
 def test_a_late_answer_is_noted_under_what_it_answers():
-    late, refused = list[bytes](), list[tuple[str, Verb, bool]]()
+    late, refused = list[bytes](), list[tuple[str, Verb, BadInput]]()
 
     class Slow(Echo):
         """The first answer comes with those of the second call."""
 
         def carry(
-            self, frames: Mapping[str, bytes], seconds: float | None
+            self, frames: Mapping[str, bytes], seconds: float | None, cap: int
         ) -> Iterator[tuple[str, bytes]]:
             yield from (("a", content) for content in late)
-            answers = list(super().carry(frames, seconds))
+            answers = list(super().carry(frames, seconds, cap))
             if late:
                 yield from answers
             late.extend(content for _, content in answers)
 
-    framed = Framed(
-        carrier=Slow(),
-        run="trial",
-        names=("a",),
-        refused=lambda site, verb, why: refused.append((site, verb, isinstance(why, Late))),
-    )
-    assert list(framed.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
-    assert list(framed.call(Verb.TUNE, {0: b""})) == [(0, Reply(Code.DONE))]
-    assert refused == [("a", Verb.SEARCH, True)]
+    engine = framed_by(Slow(), refused)
+    assert list(engine.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert list(engine.call(Verb.TUNE, {0: b""})) == [(0, Reply(Code.DONE))]
+    ((site, verb, why),) = refused
+    assert (site, verb, type(why)) == ("a", Verb.SEARCH, Late)
 
 
 @pytest.mark.parametrize("name", ["../a", "", "a b"])
@@ -166,7 +154,9 @@ def test_a_name_that_cannot_cross_is_refused(name: str):
             Framed(carrier=Echo(), run=run, names=(site,))
 
 
-def test_a_socket_is_read_no_further_than_its_verb_allows(tmp_path: Path):
-    carrier = UnixCarrier({"a": tmp_path / "a.sock"}, 1 << 20)
-    assert carrier.limited(1000).cap == 1000
-    assert carrier.limited(1 << 30).cap == 1 << 20
+def test_a_socket_is_read_no_further_than_its_verb_allows(monkeypatch: pytest.MonkeyPatch):
+    caps = []
+    monkeypatch.setattr(framed, "ask", lambda *_, cap: caps.append(cap) or b"")
+    for cap in (1000, 1 << 30):
+        list(UnixCarrier({"a": Path()}, 1 << 20).carry({"a": b""}, None, cap))
+    assert caps == [1000, 1 << 20]

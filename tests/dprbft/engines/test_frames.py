@@ -53,28 +53,24 @@ def test_a_name_that_is_no_safe_folder_is_refused(run: str):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("frame", "wrong"),
     [
-        {"nonce": NONCE[:-1]},
-        {"number": -1},
-        {"number": True},
-        {"verb": "Round"},
-        {"files": {"../public": b""}},
-        {"files": {f"f{i}": b"" for i in range(9)}},
-        {"verb": "train"},  # it has nothing to say
+        (REQUEST, {"nonce": NONCE[:-1]}),
+        (REQUEST, {"number": -1}),
+        (REQUEST, {"number": True}),
+        (REQUEST, {"verb": "Round"}),
+        (REQUEST, {"files": {"../public": b""}}),
+        (REQUEST, {"files": {f"f{i}": b"" for i in range(9)}}),
+        (REQUEST, {"verb": "train"}),  # it has nothing to say
+        (ANSWER, {"code": 3}),
+        (ANSWER, {"code": 256}),
+        (ANSWER, {"verb": "search"}),
+        (ANSWER, {"signature": b"x" * 2000}),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(wrong: dict):
+def test_a_frame_that_cannot_be_is_refused(frame: Request | Answer, wrong: dict):
     with pytest.raises(BadInput):
-        replace(REQUEST, **wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"code": 3}, {"code": 256}, {"verb": "search"}, {"signature": b"x" * 2000}]
-)
-def test_an_answer_that_cannot_be_is_refused(wrong: dict):
-    with pytest.raises(BadInput):
-        replace(ANSWER, **wrong)
+        replace(frame, **wrong)
 
 
 def test_sizes_are_those_of_what_came(monkeypatch: pytest.MonkeyPatch):

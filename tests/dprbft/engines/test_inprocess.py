@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from federation import is_running, wait_for
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines import inprocess
@@ -139,11 +139,6 @@ def wait_after_telling(paths: SitePaths, machine: Machine, verb: Verb, note: str
         signal.pause()
 
 
-def alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
 def test_no_worker_outlives_a_killed_run(tmp_path: Path):
@@ -156,20 +151,12 @@ def test_no_worker_outlives_a_killed_run(tmp_path: Path):
         wait_for(lambda: note.exists() and note.read_text())
         worker = int(note.read_text())
         assert worker != caller.pid
-        assert alive(worker)
+        assert is_running(worker)
     finally:
         caller.kill()
         caller.wait()
     try:
-        wait_for(lambda: not alive(worker), seconds=20.0)
+        wait_for(lambda: not is_running(worker), seconds=20.0)
     finally:
-        if alive(worker):
+        if is_running(worker):
             os.kill(worker, signal.SIGKILL)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Poll until a condition holds; the deadline only bounds a failure."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition never held"
-        os.sched_yield()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from deaths import carry_out
 from recorded_wire import RecordedWire
 
 from dprbft.config.schema import RunConfig, participants
@@ -15,8 +16,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Broadcast, Code, Hello, Release, Reply, Verb
 from dprbft.methods.serve import Machine, serve
 from dprbft.paths import read_sites, rounds_file, server_folder
-from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.stages import search_stage, train_stage, tune_stage
+from dprbft.run.directory import prepare
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.site.site import Site
@@ -34,13 +34,12 @@ def recorded(run: Path, config: RunConfig) -> RecordedWire:
     prepare(run, config, resume=False)
     with InProcess(read_sites(run)) as engine:
         wire = RecordedWire(engine)
-        for stage in (search_stage, tune_stage, train_stage):
-            stage(OpenRun(run, config, wire))
+        carry_out(run, config, wire)
     return wire
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["moments", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("release", ["moments", "none"])
 def test_a_whole_run_crosses_as_hellos_broadcasts_releases_and_codes(
     release: str, tiny: Callable[..., RunConfig], tmp_path: Path
 ):

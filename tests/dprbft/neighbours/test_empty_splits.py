@@ -10,9 +10,8 @@ import pytest
 from neighbour_trials import TRIALS
 from neighbours import Recorded, by_node, differences, led_anew, pictures, recorded, rows
 
-QUICK = ("local",)
-SLOW = ("joined", "joined, pictures", "dprbft", "fedavg", "dp_fnas", "decnas")
-REST = [name for name in TRIALS if name not in (*QUICK, *SLOW)]
+SLOW = ("local", "joined", "joined, pictures", "dprbft", "fedavg", "dp_fnas", "decnas")
+REST = [name for name in TRIALS if name not in SLOW]
 
 
 def few(of: Recorded, most: int) -> dict[str, Any]:
@@ -44,25 +43,14 @@ def check(name: str, folder: Path, most: int, monkeypatch: pytest.MonkeyPatch) -
     assert not wrong, "\n".join(f"{what}: {'; '.join(texts)}" for what, texts in wrong.items())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in SLOW),
+        *(pytest.param(name, 5, marks=pytest.mark.thorough) for name in REST),
+    ],
+)
 def test_a_site_with_empty_splits_serves(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    check(name, tmp_path, 2, monkeypatch)
-
-
-@pytest.mark.parametrize("name", SLOW)
-@pytest.mark.slow
-def test_a_site_with_empty_splits_serves_in_other_methods(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    check(name, tmp_path, 2, monkeypatch)
-
-
-@pytest.mark.parametrize("name", REST)
-@pytest.mark.thorough
-def test_a_site_with_empty_splits_serves_in_all_methods(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    check(name, tmp_path, 5, monkeypatch)
+    check(name, tmp_path, most, monkeypatch)

@@ -70,28 +70,18 @@ def way(of: Recorded) -> Asked:
     return led_anew if of.trial.in_sum else by_node
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *(pytest.param(name, FEW, marks=pytest.mark.slow) for name in QUICK),
+        *(pytest.param(name, ONE, marks=pytest.mark.slow) for name in SLOW),
+        *(pytest.param(name, MORE, marks=pytest.mark.thorough) for name in TRIALS),
+    ],
+)
 def test_one_row_changes_no_answer(
-    name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, most: int, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    check(honest(name), tmp_path, by_node, FEW, monkeypatch)
-
-
-@pytest.mark.parametrize("name", SLOW)
-@pytest.mark.slow
-def test_one_row_changes_no_answer_of_other_methods(
-    name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    check(honest(name), tmp_path, way(honest(name)), ONE, monkeypatch)
-
-
-@pytest.mark.parametrize("name", TRIALS)
-@pytest.mark.thorough
-def test_no_row_at_all_changes_an_answer(
-    name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    check(honest(name), tmp_path, way(honest(name)), MORE, monkeypatch)
+    check(honest(name), tmp_path, way(honest(name)), most, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [*QUICK, "joined without public samples"])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deaths import SERVER, STATE, VERBS, Death, arguments, carry_out, plant
+from deaths import SERVER, STATE, VERBS, Death, arguments, carry_out, dies
 from ledgers import accounts, assert_kept, contents
 from recorded_wire import RecordedWire
 from whole_run import check_whole, release_in
@@ -30,11 +30,9 @@ CLEAN = 1 + 2 * 2
 
 METHOD = "dprbft.methods.rounds.dprbft:"
 TRAINING = "dprbft.methods.rounds.training:fit_private"
-QUICK = [
+SLOW = [
     Death(SERVER + "put_release", after=True),
     Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round
-]
-SLOW = [
     Death("dprbft.site.search:write_json", lost=1),  # charged, and not kept
     Death(TRAINING, lost=1),
     Death(STATE, "finish", call=2),
@@ -71,25 +69,12 @@ THOROUGH = [
 ]
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
-def begun(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> RecordedWire:
+def begun(run: Path, config: RunConfig, death: Death) -> RecordedWire:
     """A run in this process that died; returns what had crossed."""
     prepare(run, config, resume=False)
-
-    def die() -> None:
-        # Networks are written in a `finally`, which a real death would not reach.
-        m.setattr(InProcess, "call", lambda *_: iter(()))
-        raise Stop
-
     wire = RecordedWire(InProcess(read_sites(run)))
-    with m.context() as planted:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            carry_out(run, config, wire)
-    m.undo()
+    with dies(death):
+        carry_out(run, config, wire)
     return wire
 
 
@@ -115,18 +100,12 @@ def released(wire: RecordedWire) -> Counter[tuple[int, int, bytes]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
-    [
-        *QUICK,
-        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
-        *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH),
-    ],
+    [*SLOW, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)],
     ids=str,
 )
-def test_a_death_anywhere_is_resumed_and_stays_paid_for(
-    death: Death, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_death_anywhere_is_resumed_and_stays_paid_for(death: Death, tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__rounds=2)
-    first = begun(run, config, death, monkeypatch)
+    first = begun(run, config, death)
     before, spent = contents(run), [a.spent() for a in accounts(run)]
     second = resumed(run, config)
     assert_kept(before)
@@ -147,11 +126,9 @@ def sigmas(account: Account, phase: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_noise_grows_after_charges_without_a_round(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_noise_grows_after_charges_without_a_round(tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__rounds=3)
-    begun(run, config, Death(STATE, "round", call=3), monkeypatch)  # when all of it is charged
+    begun(run, config, Death(STATE, "round", call=3))  # when all of it is charged
     resumed(run, config)
     died, other = accounts(run)
     for phase in ("training", "release"):
@@ -164,11 +141,9 @@ def test_noise_grows_after_charges_without_a_round(
 
 
 @pytest.mark.slow
-def test_a_last_round_that_died_when_all_was_spent_is_left_out(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_last_round_that_died_when_all_was_spent_is_left_out(tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__rounds=2)
-    begun(run, config, Death(STATE, "round", call=3), monkeypatch)
+    begun(run, config, Death(STATE, "round", call=3))
     resumed(run, config)
     assert check_whole(run, config) == [(2, 0)]
     assert [len(a.entries) for a in accounts(run)] == [CLEAN, CLEAN]
@@ -176,20 +151,18 @@ def test_a_last_round_that_died_when_all_was_spent_is_left_out(
 
 @pytest.mark.thorough
 def test_a_round_that_is_paid_for_is_not_refused_after_a_death(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """With a noise that the user fixed, the last round that fits is asked for again."""
     # Rounds that fit depend on the noised count: of both runs it is the same here.
-    alike = pytest.MonkeyPatch()
-    alike.setattr(Site, "noised_units", lambda site: (40.0, 1.0))
-    request.addfinalizer(alike.undo)
+    monkeypatch.setattr(Site, "noised_units", lambda site: (40.0, 1.0))
     config = tiny(training__noise_multiplier=0.9, training__batch_size=16, federation__rounds=200)
     prepare(tmp_path / "whole", config, resume=False)
     with pytest.raises(BudgetExhausted):
         resumed(tmp_path / "whole", config)
     fit = len(read_lines(rounds_file(server_folder(tmp_path / "whole"))))
     run = tmp_path / "r"
-    begun(run, config, Death(SERVER + "put_release", call=2 * fit, after=True), monkeypatch)
+    begun(run, config, Death(SERVER + "put_release", call=2 * fit, after=True))
     assert len(read_lines(rounds_file(server_folder(run)))) == fit - 1
     with pytest.raises(BudgetExhausted):
         resumed(run, config)

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from deaths import SERVER, Death, plant
+from deaths import SERVER, Death, dies
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
 
 from dprbft.config.schema import RunConfig
@@ -30,10 +30,6 @@ DEATHS = [
 ]
 QUICK = (3,)
 """Of them; the others are slow."""
-
-
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
 
 
 def joined(run: Path, config: RunConfig, carrier: InThread, *, resume: bool = False) -> None:
@@ -68,13 +64,8 @@ def test_a_hub_that_died_comes_to_the_same_head(
     places = make_sites(tmp_path / "a")
     run = tmp_path / "hub" / "trial"
 
-    def die() -> None:
-        raise Stop
-
-    with pytest.MonkeyPatch.context() as planted:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            joined(run, config, InThread(places))
+    with dies(death):
+        joined(run, config, InThread(places))
     paid = charges(places)
     joined(run, config, InThread(places), resume=True)
     assert head_of(run) == head_of(tmp_path / "whole" / "trial")
@@ -89,13 +80,8 @@ def test_a_hub_that_died_asks_only_for_what_is_missing(tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "trial"
     config, first = hub_config(tmp_path), InThread(places)
 
-    def die() -> None:
-        raise Stop
-
-    with pytest.MonkeyPatch.context() as planted:
-        plant(Death(REMOTE + "_keep", call=5), die, planted.setattr)
-        with pytest.raises(Stop):
-            search_stage(opened(run, config, first))
+    with dies(Death(REMOTE + "_keep", call=5)):
+        search_stage(opened(run, config, first))
     again = InThread(places)
     search_stage(opened(run, config, again, resume=True))
     assert {site for site, verb in again.asked if verb == "search"} == {"a", "b"}

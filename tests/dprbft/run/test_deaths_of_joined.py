@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deaths import SERVER, Death, carry_out, plant
+from deaths import SERVER, Death, carry_out, dies
 from ledgers import accounts, assert_kept, contents
+from tiny_runs import SEARCH
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -21,10 +22,8 @@ STATE = "dprbft.methods.joined.state:JoinedState.write"
 FINISH = "dprbft.methods.joined.finish:"
 CLEAN = 3
 """Charges of a site: a histogram, a release, and DP-SGD of a residual."""
-QUICK = [
-    Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
-]
 SLOW = [
+    Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
     Death("dprbft.methods.joined.residual:fit_residual", lost=1),
     Death(FINISH + "write_predictor"),
 ]
@@ -50,42 +49,17 @@ THOROUGH = [
 ]
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
 @pytest.fixture
 def config() -> RunConfig:
     return build_config(
         {
             "data": {"limit": 200, "public_limit": 60},
             "network": {"width": 16, "features": 16},
-            "search": {
-                "population": 2,
-                "generations": 0,
-                "epochs": 1,
-                "max_blocks": 3,
-                "widths": [16],
-                "student_steps": 1,
-            },
+            "search": SEARCH,
             "training": {"student_steps": 1},
             "federation": {"clients": 2, "partition": "iid", "baselines": False},
         }
     )
-
-
-def died(run: Path, config: RunConfig, death: Death) -> None:
-    prepare(run, config, resume=False)
-    with pytest.MonkeyPatch.context() as planted:
-
-        def die() -> None:
-            # What is exported in a `finally` a real death would not reach.
-            planted.setattr(InProcess, "call", lambda *_: iter(()))
-            raise Stop
-
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            carry_out(run, config, InProcess(read_sites(run)))
 
 
 def whole(run: Path) -> dict[Path, bytes]:
@@ -98,16 +72,14 @@ def whole(run: Path) -> dict[Path, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
-    [
-        *QUICK,
-        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
-        *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH),
-    ],
+    [*SLOW, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)],
     ids=str,
 )
 def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig, tmp_path: Path):
     run = tmp_path / "r"
-    died(run, config, death)
+    prepare(run, config, resume=False)
+    with dies(death):
+        carry_out(run, config, InProcess(read_sites(run)))
     before, spent, kept = contents(run), [a.spent() for a in accounts(run)], whole(run)
     prepare(run, config, resume=True)
     with InProcess(read_sites(run)) as engine:

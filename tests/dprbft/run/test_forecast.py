@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
-from dprbft.run.progress.forecast import NOISE_PASSES, START, Forecast, forecast, planned_passes
+from dprbft.run.progress.forecast import NOISE_PASSES, START, Forecast, forecast
 from dprbft.run.view import RunView
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
@@ -37,6 +39,10 @@ IMAGES = Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="uint8")
 TABLE = Facts(class_names=("a", "b"), shape=(1, 1, 1), dtype="float32", columns=(Column(name="x"),))
 
 
+def passes_of(config: RunConfig, *facts: Any) -> dict[str, float]:
+    return forecasts.PASSES[config.federation.family.name](config, *facts)
+
+
 def passes(**changes: object) -> dict[str, float]:
     settings = {
         "search": {
@@ -54,7 +60,7 @@ def passes(**changes: object) -> dict[str, float]:
     for key, value in changes.items():
         section, _, name = key.partition("__")
         settings[section] = settings.get(section, {}) | {name: value}
-    return planned_passes(build_config(settings), IMAGES, public=100, own=50)
+    return passes_of(build_config(settings), IMAGES, 100, 50)
 
 
 def test_passes_are_counted_by_hand():
@@ -94,7 +100,7 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     config = config.model_copy(
         update={"search": config.search.model_copy(update={"evolution": every})}
     )
-    result = planned_passes(config, facts, public, own=50)
+    result = passes_of(config, facts, public, 50)
     assert result["search"] == 4 * (400 * taught or NOISE_PASSES)
 
 
@@ -102,7 +108,7 @@ def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
     def train(network: str = "protected", *, baselines: bool = True) -> float:
         federation = {"method": "joined", "baselines": baselines}
         config = build_config({"federation": federation, "privacy": {"network": network}}, {})
-        return planned_passes(config, IMAGES, 2000, own=500)["train"]
+        return passes_of(config, IMAGES, 2000, 500)["train"]
 
     assert train() == train(baselines=False) == 25 * 2000
     assert train("stays", baselines=False) == 25 * 2000 + 30 * 500
@@ -124,7 +130,7 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     config = tiny(federation__clients=3)
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
-    one = planned_passes(config, run.view.facts, len(run.view.public), 0)["search"]
+    one = passes_of(config, run.view.facts, len(run.view.public), 0)["search"]
 
     def seconds(*clients: int, workers: int = 1) -> float:
         result = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
@@ -148,7 +154,7 @@ def test_a_search_for_all_sites_is_counted_once(
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
     inputs = len(run.view.public)
-    one = planned_passes(config, run.view.facts, inputs, 0)["search"]
+    one = passes_of(config, run.view.facts, inputs, 0)["search"]
     for workers in (1, 2):  # who share it out
         result = forecast(run, ["search"], workers=workers, device="cpu")
         assert result.total == START + one / workers

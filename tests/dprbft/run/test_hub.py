@@ -2,50 +2,37 @@
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
+from elsewhere import (
+    NAMES,
+    InThread,
+    Recorded,
+    charges,
+    hub_config,
+    lead,
+    make_sites,
+    opened,
+    repeat_noise,
+)
 
 from dprbft.config.files import build_config, load_config, without_unread
-from dprbft.engines.frames import Request
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.paths import SitePaths, predictor_file, read_sites, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.hub import answer_caps
-from dprbft.run.stages import (
-    begin,
-    exchange_stage,
-    join_stage,
-    search_stage,
-    stages_of,
-    train_stage,
-    tune_stage,
-)
+from dprbft.run.stages import begin, exchange_stage, join_stage, search_stage
 from dprbft.run.summary import summarise
 from dprbft.server.records import read_rounds
 from dprbft.site.data import load_samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
-
-
-def carry_out(run: OpenRun) -> None:
-    """As `panas run` does, without an audit."""
-    there = begin(run, Ground.of(run.folder))
-    exchange_stage(run)
-    stages = stages_of(run.config)
-    if "search" in stages:
-        there = search_stage(run)
-    if "tune" in stages:
-        tune_stage(run, there)
-    train_stage(run)
 
 
 def head_of(run: Path) -> bytes:
@@ -57,7 +44,7 @@ def left_out(heard: list[Event]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whole", [False, True])
 def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     whole: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -65,7 +52,7 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     here, there = make_sites(tmp_path / "here"), make_sites(tmp_path / "there")
     config, heard = hub_config(tmp_path / "there", protected=whole), list[Event]()
     run = tmp_path / "hub" / "trial"
-    carry = carry_out if whole else exchange_stage
+    carry = lead if whole else exchange_stage
     carry(opened(run, config, InThread(there), heard))
     monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))  # both have sites of the same keys
     changed = {"remote": (), "sites": [str(path) for path in here.values()]}
@@ -165,13 +152,13 @@ def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
         return site not in away
 
     run, config = tmp_path / "trial", hub_config(tmp_path)
-    carry_out(opened(run, config, InThread(sites, before=before), heard))
+    lead(opened(run, config, InThread(sites, before=before), heard))
     assert ("b", "search", "absent") in left_out(heard)
     assert summarise(run, config)["absent"] == ["b"]
     away.add("nobody")
     away.remove("b")
     spent, carrier = charges(sites), InThread(sites)
-    carry_out(opened(run, config, carrier, resume=True))
+    lead(opened(run, config, carrier, resume=True))
     summary = summarise(run, config)
     assert (summary["absent"], summary["finished"]) == ([], True)
     assert {name: c[: len(spent[name])] for name, c in charges(sites).items()} == spent
@@ -200,7 +187,7 @@ def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: 
             return False
         return True
 
-    carry_out(opened(run, config, InThread(sites, before=before), heard))
+    lead(opened(run, config, InThread(sites, before=before), heard))
     first, second = read_rounds(server_folder(run))
     assert (first.sites, first.absent, second.sites) == ((0, 1), (2,), (0, 1, 2))
     assert SiteMissed("c", 1, "absent") in heard
@@ -240,27 +227,9 @@ def test_facts_other_than_an_owner_declares_are_refused_before_the_data_are_read
     assert "a" in [site for site, _, _ in left_out(heard)]
 
 
-@dataclass
-class Weighed:
-    """A carrier over another one that keeps what it brings, both ways."""
-
-    carrier: InThread
-    down: list[Request] = field(default_factory=list)
-    bytes: Counter[str] = field(default_factory=Counter)
-
-    def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
-    ) -> Iterator[tuple[str, bytes]]:
-        for frame in frames.values():
-            self.down.append(Request.from_bytes(frame))
-            self.bytes["down"] += len(frame)
-        for name, answer in self.carrier.carry(frames, seconds):
-            self.bytes["up"] += len(answer)
-            yield name, answer
-
-    def files_to(self, site: str) -> list[set[str]]:
-        """Names of the files with each hello to a site."""
-        return [set(r.files) for r in self.down if (r.site, r.verb) == (site, "hello")]
+def files_to(site: str, carrier: Recorded) -> list[set[str]]:
+    """Names of the files with each hello to a site."""
+    return [set(r.files) for r in carrier.down if (r.site, r.verb) == (site, "hello")]
 
 
 WHOLE, BRIEF = {"public"}, {"public.sha256"}
@@ -269,21 +238,21 @@ WHOLE, BRIEF = {"public"}, {"public.sha256"}
 @pytest.mark.slow
 def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Path):
     sites, run = make_sites(tmp_path), tmp_path / "trial"
-    carrier = Weighed(InThread(sites))
+    carrier = Recorded(InThread(sites))
     hub = opened(run, hub_config(tmp_path), carrier)
     join_stage(hub)
     shutil.rmtree(sites["a"] / "runs")  # it gets them again
     exchange_stage(hub)
     exchange_stage(hub)
-    assert carrier.files_to("b") == [WHOLE, BRIEF, BRIEF]
-    assert carrier.files_to("a") == [WHOLE, BRIEF, WHOLE, BRIEF]
+    assert files_to("b", carrier) == [WHOLE, BRIEF, BRIEF]
+    assert files_to("a", carrier) == [WHOLE, BRIEF, WHOLE, BRIEF]
     again = opened(run, hub_config(tmp_path), carrier, resume=True)
     exchange_stage(again)  # another process cannot know what they have
-    assert carrier.files_to("c") == [WHOLE, BRIEF, BRIEF, WHOLE]
+    assert files_to("c", carrier) == [WHOLE, BRIEF, BRIEF, WHOLE]
     list(again.engine.call(Verb.READY, {0: b""}))  # with it the last greetings are written down
     record = summarise(run, again.config)["communication"]
-    assert record["carried_down_bytes"] == carrier.bytes["down"]
-    assert record["carried_up_bytes"] == carrier.bytes["up"]
+    assert record["carried_down_bytes"] == sum(len(r.to_bytes()) for r in carrier.down)
+    assert record["carried_up_bytes"] == sum(len(answer) for _, answer in carrier.up)
 
 
 def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path: Path):

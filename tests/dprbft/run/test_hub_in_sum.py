@@ -1,21 +1,19 @@
 """A secure sum between nodes: their keys sign what opens it."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
+from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, with_keys
 
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.messages import Hello
 from dprbft.paths import SitePaths, refusal_file, server_folder, sum_folder
-from dprbft.run.directory import Ground
+from dprbft.run.directory import Ground, OpenRun
 from dprbft.run.stages import begin, exchange_stage
-from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.secure_sum.keys import ANNOUNCED_BYTES
 from dprbft.server.sum_checkpoint import SumFiles
 from panas.runtime.errors import BadInput
@@ -29,23 +27,20 @@ def summed(folder: Path) -> RunConfig:
     return build_config(without_unread(config))
 
 
-def with_keys(sites: dict[str, Path]) -> None:
-    keys = {name: new_key() for name in sites}
-    public = {name: public_of(key).decode() for name, key in keys.items()}
-    for name, folder in sites.items():
-        (folder / "node.key").write_bytes(keys[name])
-        about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
-        (folder / "federation.json").write_text(json.dumps(about))
+def begun(folder: Path, carrier: InThread) -> OpenRun:
+    """A run whose sites have been greeted."""
+    run = folder / "hub" / "trial"
+    to_run = opened(run, summed(folder), carrier, minimum=3)
+    begin(to_run, Ground.of(run))
+    return to_run
 
 
 @pytest.mark.slow
 def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
+    with_keys(sites := make_sites(tmp_path))
     carrier = InThread(sites)
-    to_run = opened(run, summed(tmp_path), carrier, minimum=3)
-    begin(to_run, Ground.of(run))
-    exchange_stage(to_run)
+    exchange_stage(opened_run := begun(tmp_path, carrier))
+    run = opened_run.folder
     kept = SumFiles(server_folder(run)).opened()
     assert kept is not None
     assert all(len(k) > ANNOUNCED_BYTES for k in kept.keys.values())
@@ -60,7 +55,7 @@ class TwoFaced(InThread):
     """A hub that tells the last site other settings than the others."""
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         changed = dict(frames)
         request = Request.from_bytes(frames[NAMES[-1]]) if NAMES[-1] in frames else None
@@ -69,18 +64,16 @@ class TwoFaced(InThread):
             config = RunConfig.model_validate_json(hello.config).model_copy(update={"seed": 1})
             hello = replace(hello, config=config.model_dump_json())
             changed[NAMES[-1]] = replace(request, content=hello.to_bytes()).to_bytes()
-        yield from super().carry(changed, seconds)
+        yield from super().carry(changed, seconds, cap)
 
 
 @pytest.mark.slow
 def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
-    to_run = opened(run, summed(tmp_path), TwoFaced(sites), minimum=3)
-    begin(to_run, Ground.of(run))
+    with_keys(sites := make_sites(tmp_path))
+    to_run = begun(tmp_path, TwoFaced(sites))
     with pytest.raises(BadInput):
         exchange_stage(to_run)
-    assert not list(sum_folder(server_folder(run), 1).glob("masked-*"))
+    assert not list(sum_folder(server_folder(to_run.folder), 1).glob("masked-*"))
     assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])
     home = SitePaths(0, NAMES[0], sites[NAMES[0]], "trial").home
     assert "signed by site" in read_json(refusal_file(home))["reason"]
@@ -89,11 +82,9 @@ def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_gives_nothing(lacking: str, tmp_path: Path):
-    sites, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
-    with_keys(sites)
+    with_keys(sites := make_sites(tmp_path))
     (sites["b"] / lacking).unlink()
-    to_run = opened(run, summed(tmp_path), InThread(sites), minimum=3)
-    begin(to_run, Ground.of(run))
+    to_run = begun(tmp_path, InThread(sites))
     with pytest.raises(BadInput, match="got 2 that send"):
         exchange_stage(to_run)
     assert "moments" not in str([c.mechanism for of in charges(sites).values() for c in of])

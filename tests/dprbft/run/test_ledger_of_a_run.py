@@ -41,7 +41,7 @@ def rounds_charged(account: Account) -> list[int | None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("participation", [1.0, pytest.param(0.4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("participation", [1.0, 0.4])
 def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
     participation: float, tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -82,6 +82,13 @@ def files(run: Path) -> list[Path]:
     return [run / "sites" / "client-000" / name for name in ("ledger.jsonl", "ledger.head")]
 
 
+def keep(run: Path, folder: Path) -> None:
+    """Copy a ledger aside."""
+    folder.mkdir()
+    for path in files(run):
+        shutil.copy(path, folder)
+
+
 def delete_both(run: Path, old: Path) -> None:
     for path in files(run):
         path.unlink()
@@ -111,15 +118,9 @@ def spend_less(run: Path, old: Path) -> None:
     ("tamper", "message"),
     [
         (delete_both, "it was deleted, or another copy was put in its place"),
-        pytest.param(
-            *(put_back_old_copies, "it was deleted, or another copy was put in its place"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(delete_the_ledger, "no such file, although ledger.head knows of one"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(forget_the_last_line, "ledger.head says", marks=pytest.mark.slow),
+        (put_back_old_copies, "it was deleted, or another copy was put in its place"),
+        (delete_the_ledger, "no such file, although ledger.head knows of one"),
+        (forget_the_last_line, "ledger.head says"),
         (spend_less, r"line \d+ was changed"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
@@ -129,9 +130,7 @@ def test_a_run_goes_on_with_its_own_ledger_only(
 ):
     run, old, config = tmp_path / "r", tmp_path / "old", tiny()
     carry(run, config, stages="s")
-    old.mkdir()
-    for path in files(run):
-        shutil.copy(path, old)
+    keep(run, old)
     carry(run, config)
     carry(run, config)  # untouched, it goes on
     tamper(run, old)
@@ -172,12 +171,7 @@ def test_a_new_run_does_not_begin_a_ledger_anew(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment",
-    [
-        RoundEnded,
-        pytest.param(SiteTrained("client-000", 2), marks=pytest.mark.slow),
-        pytest.param(SiteTrained("client-001", 2), marks=pytest.mark.slow),
-    ],
+    "moment", [RoundEnded, SiteTrained("client-000", 2), SiteTrained("client-001", 2)]
 )
 def test_a_ledger_exchanged_while_it_trains_is_missed(
     moment: object, tiny: Tiny, carry: Carry, tmp_path: Path
@@ -186,18 +180,12 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
     config = tiny(federation__rounds=3)
     carry(run, config, stages="st")
 
-    def keep(where: Path) -> None:
-        where.mkdir()
-        for path in files(run):
-            shutil.copy(path, where)
-
     def listen(event: Event) -> None:
         if moment in (event, type(event)):
-            keep(right)
+            keep(run, right)
             put_back_old_copies(run, old)
 
-    keep(old)
-
+    keep(run, old)
     with pytest.raises(BadInput, match="put the right"), InProcess(read_sites(run)) as engine:
         train_stage(OpenRun(run, config, engine, listener=listen))
     assert read_json(latest_file(server_folder(run)))["round"] == 1

@@ -17,6 +17,7 @@ from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import (
     Event,
+    Listener,
     RoundEnded,
     SiteLeftOut,
     SiteMissed,
@@ -61,6 +62,17 @@ class Leaving:
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         self.before(verb)
         yield from self.engine.call(verb, messages)
+
+
+def trained(
+    run: Path,
+    config: RunConfig,
+    listen: Listener = lambda event: None,
+    before: Callable[[Verb], None] = lambda verb: None,
+) -> None:
+    """Train a run, with something before each verb and after each event."""
+    with InProcess(read_sites(run)) as engine:
+        train_stage(OpenRun(run, config, Leaving(engine, before), listen))
 
 
 def left_out(heard: list[Event]) -> list[tuple[str, str]]:
@@ -160,8 +172,7 @@ def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
         if isinstance(event, RoundEnded) and event.round == 1:
             removal.put_back()
 
-    with InProcess(read_sites(run)) as engine:
-        train_stage(OpenRun(run, config, Leaving(engine, before), listen))
+    trained(run, config, listen, before)
     assert left_out(heard) == [("client-001", "train")]
     assert [e for e in heard if isinstance(e, SiteMissed)] == [SiteMissed("client-001", 1)]
     assert [r.sites for r in read_rounds(server_folder(run))] == [(0,), (0, 1)]
@@ -190,11 +201,8 @@ def test_who_comes_back_with_less_budget_does_not_exceed_it(
                 pass
             removal.put_back()
 
-    with (
-        pytest.raises(BudgetExhausted, match="client-001: expected the data of"),
-        InProcess(read_sites(run)) as engine,
-    ):
-        train_stage(OpenRun(run, config, Leaving(engine, before)))
+    with pytest.raises(BudgetExhausted, match="client-001: expected the data of"):
+        trained(run, config, before=before)
     account = accounts(run)[1]
     assert account.spent() <= account.budget.epsilon
     assert account.of_run("other").spent() > 4
@@ -207,7 +215,7 @@ def test_who_comes_back_with_less_budget_does_not_exceed_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back_after", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("back_after", [1, 2])
 def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
     back_after: int, tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -223,8 +231,7 @@ def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
         if back_after == 1 and isinstance(event, RoundEnded) and event.round == 2:
             removal.put_back()
 
-    with InProcess(read_sites(run)) as engine:
-        train_stage(OpenRun(run, config, engine, listen))
+    trained(run, config, listen)
     missed = [e for e in heard if isinstance(e, SiteMissed)]
     assert missed == [SiteMissed("client-001", r) for r in range(2, 2 + back_after)]
     assert [e.round for e in heard if isinstance(e, RoundEnded)] == [1, 2, 3]
@@ -259,8 +266,7 @@ def test_a_site_that_leaves_between_release_and_answer_returns_to_the_next_round
         if isinstance(event, RoundEnded) and event.round == 1:
             removal.put_back()
 
-    with InProcess(read_sites(run)) as engine:
-        train_stage(OpenRun(run, config, engine, listen))
+    trained(run, config, listen)
     assert [e for e in heard if isinstance(e, SiteMissed)] == [SiteMissed("client-000", 1)]
     # Its release had arrived: it counts in both rounds.
     assert [r.sites for r in read_rounds(server_folder(run))] == [(0, 1), (0, 1)]
@@ -277,11 +283,8 @@ def test_a_round_without_anybody_stops_and_is_resumed(tiny: Tiny, carry: Carry, 
         if isinstance(event, RoundEnded):
             removal.carry_off()
 
-    with (
-        pytest.raises(BadInput, match="put it back, and go on with --resume"),
-        InProcess(read_sites(run)) as engine,
-    ):
-        train_stage(OpenRun(run, config, engine, listen))
+    with pytest.raises(BadInput, match="put it back, and go on with --resume"):
+        trained(run, config, listen)
     assert len(read_rounds(server_folder(run))) == 1
     removal.put_back()
     carry(run, config)
@@ -302,8 +305,8 @@ def test_a_server_that_dies_after_an_answer_asks_no_more_of_who_had_no_part(
 
     with monkeypatch.context() as m:
         m.setattr(checkpoint.ServerFiles, "end", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError), InProcess(read_sites(run)) as engine:
-            train_stage(OpenRun(run, config, engine, listen))
+        with pytest.raises(ZeroDivisionError):
+            trained(run, config, listen)
     removal.put_back()
     carry(run, config)
     assert [r.sites for r in read_rounds(server_folder(run))] == [(0,), (0, 1)]
@@ -337,6 +340,5 @@ def test_who_takes_no_part_in_a_round_is_not_touched(tiny: Tiny, carry: Carry, t
         if isinstance(event, (RoundEnded, SiteStarted)):
             before.update({paths.index: kept(paths.folder) for paths in sites})
 
-    with InProcess(sites) as engine:
-        train_stage(OpenRun(run, config, engine, listen))
+    trained(run, config, listen)
     assert compared == [(r, i) for r in (1, 2, 3) for i in range(4)]

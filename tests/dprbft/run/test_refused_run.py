@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from node_sites import owned_site
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -13,8 +14,6 @@ from dprbft.paths import hello_file, ledger_file, read_sites
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.stages import begin
 from dprbft.run.view import RunView
-from dprbft.site.data import declared
-from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join, leave
 from dprbft.site.site import open_site
 from panas.privacy.budget import Budget
@@ -23,25 +22,14 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.state import state_folder
 
 
-def write_pictures(path: Path, size: int, seed: int = 0) -> None:
-    y = np.arange(120) % 4
-    x = np.random.default_rng(seed).integers(0, 255, (120, size, size)).astype(np.uint8)
-    np.savez(path, images=x, labels=y)
-
-
 @pytest.fixture
 def sites(tmp_path: Path) -> list[Path]:
     """Two sites with a budget for life of 6, and a third that has 1."""
-    folders = []
-    for seed, (name, epsilon) in enumerate({"north": 6.0, "east": 6.0, "south": 1.0}.items()):
-        folder = tmp_path / name
-        folder.mkdir()
-        write_pictures(folder / "data.npz", 8, seed)
-        data = str(folder / "data.npz")
-        settings = SiteSettings(name=name, data=data, epsilon=epsilon, delta=1e-4)
-        write_site(folder, settings, facts=declared(folder, settings)[0])
-        folders.append(folder)
-    return folders
+    budgets = {"north": 6.0, "east": 6.0, "south": 1.0}
+    return [
+        owned_site(tmp_path / name, seed=seed, epsilon=epsilon)
+        for seed, (name, epsilon) in enumerate(budgets.items())
+    ]
 
 
 def config_of(sites: list[Path], epsilon: float = 2.0) -> RunConfig:
@@ -82,7 +70,8 @@ def test_a_run_that_one_budget_does_not_hold_is_taken_back_everywhere(
 
 
 def test_a_run_whose_data_do_not_fit_is_taken_back(sites: list[Path], tmp_path: Path):
-    write_pictures(sites[1] / "data.npz", 6)  # another shape than its owner has declared
+    images = np.zeros((120, 6, 6), np.uint8)  # another shape than its owner has declared
+    np.savez(sites[1] / "data.npz", images=images, labels=np.arange(120) % 4)
     run = tmp_path / "first"
     run.mkdir()
     (run / ".notes").write_text("mine")

@@ -43,7 +43,7 @@ class Hostile:
         self.change, self.key = change, key
 
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
         for name in reversed(list(frames)):
             request = Request.from_bytes(frames[name])
@@ -245,9 +245,9 @@ def test_an_answer_that_comes_twice_or_late_counts_once(
 
     class Slow(Hostile):
         def carry(
-            self, frames: Mapping[str, bytes], seconds: float | None
+            self, frames: Mapping[str, bytes], seconds: float | None, cap: int
         ) -> Iterator[tuple[str, bytes]]:
-            for name, content in super().carry(frames, seconds):
+            for name, content in super().carry(frames, seconds, cap):
                 yield from [("b", old) for old in before]  # of a request that is over
                 yield name, content
                 before[:] = [content]

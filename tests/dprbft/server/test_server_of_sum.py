@@ -15,7 +15,6 @@ from summed_runs import begun, joined_by, summed_config
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Verb
 from dprbft.paths import arrived_file, server_folder, sum_folder, sum_refusals_file
-from dprbft.run.directory import OpenRun
 from dprbft.run.exchange import server_files
 from dprbft.secure_sum.messages import MaskedRelease, Survivors
 from dprbft.secure_sum.party import Party
@@ -129,7 +128,7 @@ def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_pa
         joined_by(engine, run, CONFIG)
     assert "\n" not in str(stopped.value)
     assert "of at least 3 of 4 sites" in str(stopped.value)
-    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+    assert not server_files(RunView(run, CONFIG)).answered(1)
     assert not (sum_folder(server_folder(run), 1) / "sum.safetensors").exists()
     before = releases(run)
     assert before == {Verb.ROUND: [1, 0, 1, 0], Verb.UNMASK: [1, 1, 1, 1]}.get(verb, [0] * 4)
@@ -258,7 +257,7 @@ def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
     engine.gone = {}
     with pytest.raises(BadInput, match="a masked vector was changed"):
         joined_by(engine, run, CONFIG)
-    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+    assert not server_files(RunView(run, CONFIG)).answered(1)
 
 
 @pytest.mark.slow
@@ -296,7 +295,7 @@ def test_a_wrong_share_is_refused_by_name_and_may_come_right_later(
     told = refusals(run)
     shares = "expected from site {} the share that site 3 has dealt to it"
     assert told == [(f"client-00{i}", shares.format(i)) for i in (0, 1)]
-    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+    assert not server_files(RunView(run, CONFIG)).answered(1)
     monkeypatch.setattr("dprbft.secure_sum.party.Party.unmask", original)
     engine.asked.clear()
     joined_by(engine, run, CONFIG)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dprbft.config.schema import RunConfig, participants
+from dprbft.config.schema import RunConfig
 from dprbft.simulation.federation import Federation, load_federation, make_sites
 from dprbft.site.directory import read_site
 from panas.data.samples import Samples
@@ -92,8 +92,6 @@ def test_another_process_sees_the_same_clients(tiny: Callable[..., RunConfig]):
         check=True,
         cwd=Path(__file__).parents[3],
     )
-    import hashlib
-
     f = load_federation(config)
     mine = hashlib.sha256(b"".join(c.train.x.numpy().tobytes() for c in f.clients))
     assert here.stdout.strip() == mine.hexdigest()
@@ -148,27 +146,6 @@ def test_one_client_and_many_clients(tiny: Callable[..., RunConfig]):
         assert len(load_federation(tiny(federation__clients=1)).clients) == 1
         many = tiny(federation__clients=25, data__limit=None)
         assert len(load_federation(many).clients) == 25
-
-
-@pytest.mark.parametrize(("share", "size"), [(1.0, 8), (0.5, 4), (0.3, 2), (0.01, 1)])
-def test_participants_are_public_and_known_beforehand(
-    tiny: Callable[..., RunConfig], share: float, size: int
-):
-    config = tiny(
-        federation__clients=8, federation__participation=share, federation__rounds=6, seed=4
-    )
-    rounds = participants(config)
-    assert rounds == participants(config)
-    assert len(rounds) == 6
-    for chosen in rounds:
-        assert len(chosen) == len(set(chosen)) == size
-        assert set(chosen) <= set(range(8))
-    if share < 1:
-        assert len({tuple(c) for c in rounds}) > 1
-    longer = config.model_copy(
-        update={"federation": config.federation.model_copy(update={"rounds": 9})}
-    )
-    assert participants(longer)[:6] == rounds
 
 
 def test_a_column_may_say_which_client_has_a_row(tiny: Callable[..., RunConfig], tmp_path: Path):

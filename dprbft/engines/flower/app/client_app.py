@@ -36,34 +36,34 @@ class Found:
 def relay(message: Message, context: Context) -> Message:
     """Hand the frame on, and the answer back, where the environment says the node is."""
     end_with_parent()
-    place = context.node_config.get("socket") or os.environ.get(SOCKET, "")
-    return answered(message, Path(str(place)))
+    path = context.node_config.get("socket") or os.environ.get(SOCKET, "")
+    return answered(message, Path(str(path)))
 
 
 def answered(
-    message: Message, place: Path, tell: Callable[[str], None] = lambda line: None
+    message: Message, path: Path, tell: Callable[[str], None] = lambda line: None
 ) -> Message:
-    """The reply to a message with a frame for the node at `place`; raises nothing.
+    """The reply to a message with a frame for the node at `path`; raises nothing.
 
     `tell` hears a line for the site's owner where the node has not answered.
     """
-    result = Found("failed", why="the message is none of a hub of panas")
+    outcome = Found("failed", why="the message is none of a hub of panas")
     with suppress(Exception):
         job = message.content.config_records["job"]
         frame, seconds = job["frame"], job["seconds"]
         if isinstance(frame, bytes) and isinstance(seconds, float):
-            result = carried(place, frame, seconds)
-    if result.state != "answered":
+            outcome = carried(path, frame, seconds)
+    if outcome.state != "answered":
         with suppress(OSError):
-            tell(f"the node at {place} has not answered the hub ({result.state}): {result.why}")
-    content = ConfigRecord({"state": result.state, "answer": result.answer})
+            tell(f"the node at {path} has not answered the hub ({outcome.state}): {outcome.why}")
+    content = ConfigRecord({"state": outcome.state, "answer": outcome.answer})
     return Message(RecordDict({"job": content}), reply_to=message)
 
 
-def carried(place: Path, frame: bytes, seconds: float) -> Found:
+def carried(path: Path, frame: bytes, seconds: float) -> Found:
     """What a node makes of a frame."""
     try:
-        return Found("answered", ask(place, frame, min(seconds, LONGEST)))
+        return Found("answered", ask(path, frame, min(seconds, LONGEST)))
     except TimeoutError:
         return Found("late", why="the time for its answer was over")
     except OSError as e:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
@@ -39,6 +40,7 @@ MARGIN = 30.0
 """Seconds that a message outlives its deadline, for clocks that differ."""
 
 app = ServerApp()
+T = TypeVar("T")
 
 
 @app.main()
@@ -191,12 +193,12 @@ class Sweep:
             self.ended.set()
 
 
-def _all_now(replies: "queue.Queue[Message]") -> list[Message]:
-    found = list[Message]()
+def _all_now(waiting: "queue.Queue[T]") -> list[T]:
+    items = list[T]()
     with suppress(queue.Empty):
         while True:
-            found.append(replies.get_nowait())
-    return found
+            items.append(waiting.get_nowait())
+    return items
 
 
 def _outcome(message: Message) -> tuple[str, bytes]:
@@ -238,10 +240,7 @@ def _listen(
 
 def _all_of(waiting: "queue.Queue[Packet | None]", seconds: float) -> list[Packet | None]:
     """All that waits; where nothing does, what comes within some seconds."""
-    found: list[Packet | None] = []
     try:
-        found.append(waiting.get(timeout=seconds))
-        while True:
-            found.append(waiting.get_nowait())
+        return [waiting.get(timeout=seconds), *_all_now(waiting)]
     except queue.Empty:
-        return found
+        return []

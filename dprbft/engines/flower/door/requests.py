@@ -5,19 +5,12 @@ runs and registers keys, and Runtime, for what it has started. It reads every bo
 sends it and however large. Here each interface has a door of its own (`gate`), whatever address a
 request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
 read only if a registered key has signed its request, and the node was asked for that much; all
-others may be `SMALL`.
-
-`KEY` answers whether a key is registered; `STATE`, at the control socket, what was refused so far.
-
-Headers and bodies of requests, as ASGI hands them over, and answers that read no body.
-
-How much each registered site may send now: what the hub asked of it, and what that allows.
+others may be `SMALL`. `KEY` answers whether a key is registered; `STATE`, at the control socket,
+what was refused so far.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
 these. So a site that was asked nothing, or has announced nothing, may send `SMALL` bodies alone.
-
-Nothing here knows Flower: messages, replies and parts are their names.
 """
 
 import asyncio
@@ -42,11 +35,11 @@ Send = Callable[[Any], Awaitable[None]]
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """A request's headers by name; one that comes twice counts as none."""
-    result = Counter(name for name, _ in scope["headers"])
+    counts = Counter(name for name, _ in scope["headers"])
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
-        if result[name] == 1
+        if counts[name] == 1
     }
 
 
@@ -317,10 +310,10 @@ class Door:
         from flwr.proto.fleet_pb2 import PushMessagesRequest
 
         body = await read(receive, SMALL)
-        result = parsed(PushMessagesRequest, body)
-        if result is not None:
+        pushed = parsed(PushMessagesRequest, body)
+        if pushed is not None:
             for message, tree in zip(
-                result.messages_list, result.message_object_trees, strict=False
+                pushed.messages_list, pushed.message_object_trees, strict=False
             ):
                 about, parts = message.metadata, parts_of(tree)
                 if not self.replies.announce(
@@ -355,19 +348,19 @@ class Door:
             await send(event)
 
         if call == "pull-object":
-            result = parsed(PullObjectRequest, body)
-            if result is not None and self.replies.is_cut(result.object_id):
+            request = parsed(PullObjectRequest, body)
+            if request is not None and self.replies.is_cut(request.object_id):
                 content = PullObjectResponse(object_found=False).SerializeToString()
                 await answer(send, 200, content)
                 return
         await self.app(scope, again(body, receive), noting)
         if done[0] and call == "confirm-message-received":
-            result = parsed(ConfirmMessageReceivedRequest, body)
-            if result is not None:
-                self.replies.received(result.message_object_id)
+            request = parsed(ConfirmMessageReceivedRequest, body)
+            if request is not None:
+                self.replies.received(request.message_object_id)
 
-    def _note_asked(self, found: Any) -> None:
-        for message in found.messages_list if found is not None else ():
+    def _note_asked(self, pushed: Any) -> None:
+        for message in pushed.messages_list if pushed is not None else ():
             about = message.metadata
             cap = int(about.group_id) if about.group_id.isdecimal() else 0
             self.replies.ask(about.message_id, about.dst_node_id, cap, about.created_at + about.ttl)
@@ -405,9 +398,9 @@ def known_node(app: Any) -> Callable[[Mapping[str, str]], int | None]:
 
 def parts_of(tree: Any) -> set[str]:
     """The names of all parts of a reply; more than are allowed are not counted to the end."""
-    result, rest = set[str](), [tree]
-    while rest and len(result) < SMALL:
+    names, rest = set[str](), [tree]
+    while rest and len(names) < SMALL:
         node = rest.pop()
-        result.add(node.object_id)
+        names.add(node.object_id)
         rest.extend(node.children)
-    return result
+    return names

@@ -267,7 +267,7 @@ def tls_of(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     """What a hub shows by TLS 1.2 or later; None where it has no certificate."""
     if not certificate:
         return None
-    result = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    result.minimum_version = ssl.TLSVersion.TLSv1_2
-    result.load_cert_chain(certificate, key)
-    return result
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context

@@ -80,10 +80,10 @@ class Place:
         """Let the hub show the certificate that is in its folder."""
         self.trust.load_cert_chain(self.hub / "hub.crt", self.hub / "hub.key")
 
-    def certify(self, days: int = 10) -> None:
+    def certify(self, days: int = 10, host: str = "localhost") -> None:
         """Give the hub another certificate of its authority."""
         authority = Pair(*((self.out / "ca" / n).read_bytes() for n in ("ca.crt", "ca.key")))
-        made = new_certificate(authority, "localhost", days)
+        made = new_certificate(authority, host, days)
         (self.hub / "hub.crt").write_bytes(made.certificate)
         (self.hub / "hub.key").write_bytes(made.key)
         self.show()
@@ -160,12 +160,7 @@ def expired(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_another_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "LOCAL", ())
-    monkeypatch.setattr(certificates, "new_certificate", new_certificate)
-    authority = Pair(*((place.out / "ca" / n).read_bytes() for n in ("ca.crt", "ca.key")))
-    made = new_certificate(authority, "other.example.org", 9)
-    (place.hub / "hub.crt").write_bytes(made.certificate)
-    (place.hub / "hub.key").write_bytes(made.key)
-    place.show()
+    place.certify(9, "other.example.org")
 
 
 def of_another_authority(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

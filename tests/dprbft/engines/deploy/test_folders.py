@@ -18,18 +18,19 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import Busy, exclusive
 
 SITES = ("a", "b-2", "c.org")
+DEPLOYMENT = Deployment(sites=SITES, host="hub.example.org", port=8443, days=90)
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made") / "federation"
-    make_deployment(out, Deployment(sites=SITES, host="hub.example.org", port=8443, days=90))
+    make_deployment(out, DEPLOYMENT)
     return out
 
 
 def test_a_hub_that_runs_is_not_started_again(tmp_path: Path):
     out = tmp_path / "federation"
-    make_deployment(out, Deployment(sites=SITES, host="hub.example.org", port=8443, days=90))
+    make_deployment(out, DEPLOYMENT)
     hub = flower_hub(out / "hub")
     with exclusive(hub.home / "hub"):
         (hub.home / NODES).write_text("{}")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from federation import wait_for
+from federation import is_running, wait_for
 from node_sites import owned_site
 
 from dprbft.engines.deploy import start
@@ -73,11 +73,3 @@ def test_a_node_ends_when_what_started_it_is_killed(early: bool, tmp_path: Path)
         parent.wait()
         if is_running(child):
             os.kill(child, signal.SIGKILL)
-
-
-def is_running(process: int) -> bool:
-    """Whether a process is there, and is not merely waited for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

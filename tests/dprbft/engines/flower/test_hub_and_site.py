@@ -10,8 +10,19 @@ import pytest
 
 from dprbft.engines.deploy.certificates import new_authority
 from dprbft.engines.flower import hub, site
-from dprbft.engines.flower.link import environment, free_port
+from dprbft.engines.flower.hub import free_port
+from dprbft.engines.flower.link import environment
 from panas.runtime.errors import BadInput
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the project in its path."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "hub.example.org", "::"])
@@ -40,12 +51,7 @@ def test_what_starts_programs_at_a_site_cannot_be_chosen():
 
 
 def test_what_is_wrong_with_the_options_is_one_line():
-    done = subprocess.run(
-        [sys.executable, "-m", site.__name__, "--superlink", "localhost:1"],
-        env={"PYTHONPATH": str(Path(__file__).parents[4])},
-        capture_output=True,
-        text=True,
-    )
+    done = python("-m", site.__name__, "--superlink", "localhost:1")
     assert done.returncode == 1
     assert done.stderr.startswith("panas: expected --superlink HOST:PORT and --socket")
     assert done.stderr.count("\n") == 1
@@ -71,14 +77,7 @@ def test_nothing_here_loads_torch():
         f"import sys, {hub.__name__}, {site.__name__}, dprbft.engines.flower.app.packets;"
         "print('torch' in sys.modules, 'flwr' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(Path(__file__).parents[4])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["False", "False"]
+    assert python("-c", code).stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("module", [hub, site])
@@ -101,14 +100,7 @@ def test_a_hub_may_open_as_many_files_as_the_system_allows():
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (64, hard));"
         "f(); print(r.getrlimit(r.RLIMIT_NOFILE)[0] == min(hard, 1 << 16))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(Path(__file__).parents[4])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "True"
+    assert python("-c", code).stdout.strip() == "True"
 
 
 def test_options_are_left_out_in_either_form():

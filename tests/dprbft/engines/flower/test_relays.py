@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,49 +28,36 @@ def job(content: dict[str, Any]) -> Message:
     return Message(RecordDict({"job": ConfigRecord(content)}), dst_node_id=7, message_type="query")
 
 
-def reply(message: Message, place: Path) -> dict[str, Any]:
+def reply(
+    message: Message, path: Path, tell: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
     message.metadata.__dict__["_message_id"] = "1"
-    return dict(client_app.answered(message, place).content.config_records["job"])
+    return dict(client_app.answered(message, path, tell).content.config_records["job"])
 
 
 SECRET = "/home/somebody/patients.csv"
 
 
 @pytest.mark.parametrize(
-    ("error", "state"),
+    ("error", "state", "why"),
     [
-        (TimeoutError(SECRET), "late"),
-        (ConnectionRefusedError(SECRET), "silent"),
-        (RuntimeError(SECRET), "failed"),
-        (MemoryError(SECRET), "failed"),
+        (TimeoutError(SECRET), "late", "the time for its answer was over"),
+        (ConnectionRefusedError(SECRET), "silent", "ConnectionRefusedError; see that it runs"),
+        (RuntimeError(SECRET), "failed", "RuntimeError; see its memory and its open files"),
+        (MemoryError(SECRET), "failed", "MemoryError; see its memory and its open files"),
     ],
 )
-def test_no_text_of_an_error_leaves_a_site(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+def test_no_text_of_an_error_leaves_a_site_whose_owner_hears_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, state: str, why: str
 ):
     def fail(*given: object) -> bytes:
         raise error
 
     monkeypatch.setattr(client_app, "ask", fail)
-    record = reply(job({"frame": b"f", "seconds": 1.0}), Path("node.sock"))
+    lines = list[str]()
+    record = reply(job({"frame": b"f", "seconds": 1.0}), Path("node.sock"), lines.append)
     assert record == {"state": state, "answer": b""}
-
-
-def test_the_owner_hears_why_a_relay_had_no_answer_and_the_hub_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def fail(*given: object) -> bytes:
-        raise MemoryError(SECRET)
-
-    monkeypatch.setattr(client_app, "ask", fail)
-    lines, message = list[str](), job({"frame": b"f", "seconds": 1.0})
-    message.metadata.__dict__["_message_id"] = "1"
-    reply = client_app.answered(message, Path("node.sock"), lines.append)
-    assert dict(reply.content.config_records["job"]) == {"state": "failed", "answer": b""}
-    assert lines == [
-        "the node at node.sock has not answered the hub (failed): MemoryError; see its memory and "
-        "its open files"
-    ]
+    assert lines == [f"the node at node.sock has not answered the hub ({state}): {why}"]
 
 
 def test_a_reply_that_the_door_did_not_let_in_is_too_large(monkeypatch: pytest.MonkeyPatch):

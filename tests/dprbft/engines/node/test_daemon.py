@@ -1,12 +1,11 @@
 """A node that does what it should: files of a hello, repeated verbs, failures, its log."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from node_sites import Hub, code_of, everything, hub_of, owned_site
+from node_sites import Hub, code_of, everything
 
 from dprbft.engines.frames import Answer, sha256
 from dprbft.engines.node import daemon
@@ -15,26 +14,6 @@ from dprbft.messages import Code, Hello
 from dprbft.paths import hello_file, public_file
 from dprbft.secure_sum.identity import new_key, public_of, verify
 from panas.runtime.errors import BadInput
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    return owned_site(tmp_path / "north")
-
-
-@pytest.fixture
-def told() -> list[Served]:
-    return []
-
-
-@pytest.fixture
-def node(site: Path, told: list[Served]) -> Node:
-    return Node({"north": site}, tell=told.append)
-
-
-@pytest.fixture
-def hub(tmp_path: Path, site: Path) -> Iterator[Hub]:
-    return hub_of(tmp_path, [site])
 
 
 def log(site: Path) -> list[dict]:

@@ -34,21 +34,6 @@ WIDTH = 16
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    return owned_site(tmp_path / "north")
-
-
-@pytest.fixture
-def told() -> list[Served]:
-    return []
-
-
-@pytest.fixture
-def node(site: Path, told: list[Served]) -> Node:
-    return Node({"north": site}, tell=told.append)
-
-
-@pytest.fixture
 def hub(tmp_path: Path, site: Path) -> Hub:
     return hub_of(tmp_path, [site], network="stays")
 
@@ -225,14 +210,6 @@ def test_an_unknown_method_in_site_toml_is_named(tmp_path: Path):
         owned_site(tmp_path / "north", methods=["fedall"])
 
 
-def test_a_run_without_protection_is_refused(node: Node, hub: Hub, site: Path, told: list[Served]):
-    before = everything(site)
-    bare = {"privacy": {"allow_unprotected": True}}
-    assert code_of(node, hello_with(hub, to=bare)) is Code.REFUSED
-    assert "allow_unprotected" in told[-1].reason
-    assert everything(site) == before
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -258,70 +235,78 @@ def test_a_hello_of_other_parts_is_refused(
     assert told[-1].reason.startswith("expected")
 
 
-@pytest.mark.parametrize("clients", [10**9, 10**6])
-def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hub: Hub, site: Path):
-    before, method = everything(site), {"method": "dprbft", "rounds": 100}
-    large = {
-        "federation": {"remote": [], "clients": clients} | method,
+def other_facts(hub: Hub, **changes: Any) -> str:
+    return json.dumps(json.loads(facts_text(hub.view.facts)) | changes, sort_keys=True)
+
+
+LARGE: list[dict[str, Any]] = [
+    {"network": {"features": 10**6}},
+    {"network": {"width": 10**6}},
+    {"search": {"widths": [10**6]}},
+    {"search": {"max_blocks": 10**4}},
+    {"seed": 1 << 70},
+]
+"""Of a run larger than any that serves."""
+FACTS: list[dict[str, Any]] = [
+    {"bits": 9},  # at 4a98628 eight hellos with 9 to 16 bits told the brightest private pixel
+    {"bits": 64},
+    {"dtype": "float32"},
+    {"unit": False},
+    {"shape": [1, 4, 16]},
+    {"shape": [1, 1 << 20, 1 << 20]},
+    {"shape": [1, 8, -8]},
+    {"shape": "1, 8, 8"},
+    {"class_names": ["0", "1", "2"]},
+    {"class_names": ["0", "1", "2", "3", "3"]},
+    {"class_names": 4},
+    {"columns": [{"name": "a", "kind": "number", "centre": 0.0, "reach": 0.0}]},
+    {"columns": 3},
+]
+"""Other than the owner's."""
+TURNS: list[dict[str, Any]] = [
+    {
+        "federation": {"remote": [], "clients": clients, "method": "dprbft", "rounds": 100},
         "privacy": {"network": "protected"},
         "network": {"features": 128},
         "search": {"student_steps": SHORT_STEPS},
         "training": {"student_steps": STEPS},
     }
-    assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
-    assert everything(site) == before
+    for clients in (10**9, 10**6)
+]
+"""Of a run of more turns than memory."""
+NOWHERE: list[dict[str, Any]] = [
+    {"federation": {"remote": []} | instead, **settings}
+    for instead in ({}, {"client_data": ["x.npz"]}, {"sites": ["x"]})
+    for settings in ({}, {"privacy": {"strict": True}})
+]
+"""Of a run that names no sites elsewhere."""
 
 
 @pytest.mark.parametrize(
-    "large",
+    ("settings", "facts", "why"),
     [
-        {"network": {"features": 10**6}},
-        {"network": {"width": 10**6}},
-        {"search": {"widths": [10**6]}},
-        {"search": {"max_blocks": 10**4}},
-        {"seed": 1 << 70},
+        *((large, {}, "of at most") for large in LARGE),
+        *(({}, facts, "expected") for facts in FACTS),
+        *((settings, {}, "expected") for settings in (*NOWHERE, *TURNS)),
+        ({"privacy": {"allow_unprotected": True}}, {}, "allow_unprotected"),
     ],
+    ids=str,
 )
-def test_a_run_larger_than_any_that_serves_is_refused_unread(
-    large: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
+def test_what_cannot_be_a_run_of_this_site_is_refused_unread(
+    settings: dict[str, Any],
+    facts: dict[str, Any],
+    why: str,
+    node: Node,
+    hub: Hub,
+    site: Path,
+    told: list[Served],
+    watched: list[str],
 ):
-    before, request = everything(site), hello_with(hub, to=large)
+    before = everything(site)
+    request = hello_with(hub, to=settings, facts=other_facts(hub, **facts))
     watched.clear()
     assert code_of(node, request) is Code.REFUSED
-    assert "of at most" in told[-1].reason
-    assert not [path for path in watched if path.endswith("data.npz")]
-    assert everything(site) == before
-
-
-def other_facts(hub: Hub, **changes: Any) -> str:
-    return json.dumps(json.loads(facts_text(hub.view.facts)) | changes, sort_keys=True)
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"bits": 9},
-        {"bits": 64},
-        {"dtype": "float32"},
-        {"unit": False},
-        {"shape": [1, 4, 16]},
-        {"shape": [1, 1 << 20, 1 << 20]},
-        {"shape": [1, 8, -8]},
-        {"shape": "1, 8, 8"},
-        {"class_names": ["0", "1", "2"]},
-        {"class_names": ["0", "1", "2", "3", "3"]},
-        {"class_names": 4},
-        {"columns": [{"name": "a", "kind": "number", "centre": 0.0, "reach": 0.0}]},
-        {"columns": 3},
-    ],
-)
-def test_facts_other_than_the_owners_are_refused_unread(
-    facts: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
-):
-    """At 4a98628 eight hellos with 9 to 16 bits told the brightest private pixel."""
-    before, request = everything(site), hello_with(hub, facts=other_facts(hub, **facts))
-    watched.clear()
-    assert code_of(node, request) is Code.REFUSED
+    assert why in told[-1].reason
     assert not [path for path in watched if path.endswith("data.npz")]
     assert everything(site) == before
 
@@ -415,24 +400,6 @@ def test_no_path_in_a_runs_settings_is_opened_at_a_site(
     assert code_of(node, hub.request("round", head())) is Code.DONE
     assert any(str(site) in path for path in watched)
     assert [path for path in watched if "planted-here" in path] == []
-
-
-@pytest.mark.parametrize("instead", [{}, {"client_data": ["x.npz"]}, {"sites": ["x"]}])
-@pytest.mark.parametrize("settings", [{}, {"privacy": {"strict": True}}])
-def test_a_run_that_names_no_sites_elsewhere_is_refused_unread(
-    instead: dict[str, Any],
-    settings: dict[str, Any],
-    node: Node,
-    hub: Hub,
-    site: Path,
-    watched: list[str],
-):
-    before = everything(site)
-    request = hello_with(hub, to={"federation": {"remote": []} | instead, **settings})
-    watched.clear()
-    assert code_of(node, request) is Code.REFUSED
-    assert not [path for path in watched if path.endswith("data.npz")]
-    assert everything(site) == before
 
 
 @pytest.mark.slow
@@ -609,7 +576,7 @@ def _asks(found: Request, original: Request) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [60, 600])
 def test_mutated_requests_are_refused_and_change_nothing(
     examples: int, node: Node, hub: Hub, site: Path, tmp_path: Path
 ):

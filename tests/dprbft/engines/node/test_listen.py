@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from node_sites import Hub, hub_of, owned_site, serving
+from node_sites import Hub, owned_site, serving
 
 from dprbft.engines.frames import Answer
 from dprbft.engines.node import daemon, listen
@@ -17,16 +17,6 @@ from dprbft.engines.node.call import SOCKET, ask
 from dprbft.engines.node.daemon import Node
 from dprbft.messages import Code, Reply
 from panas.runtime.errors import BadInput
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    return owned_site(tmp_path / "north")
-
-
-@pytest.fixture
-def hub(tmp_path: Path, site: Path) -> Hub:
-    return hub_of(tmp_path, [site])
 
 
 def test_a_node_answers_at_a_socket_of_its_owner_alone(site: Path, hub: Hub):
@@ -90,13 +80,8 @@ def test_work_goes_on_when_nobody_waits_and_requests_of_a_site_queue(
     assert done == [1, 1]  # the one that was given up before its turn never began
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
-        pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_serves_and_stops_without_a_trace(site: Path, hub: Hub, told: signal.Signals):
     command = [sys.executable, "-m", "panas_cli", "node", "--site", str(site), "--device", "cpu"]
     process = subprocess.Popen(

@@ -2,27 +2,24 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import opened
+from elsewhere import Recorded, lead, opened
 from node_sites import CLASSES, hub_config, owned_site, serving
 
 from dprbft.config.files import build_config, without_unread
 from dprbft.engines.framed import UnixCarrier
-from dprbft.engines.frames import Answer, Request
+from dprbft.engines.frames import Answer
 from dprbft.engines.node import daemon
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import LOG, Node
 from dprbft.messages import Code, Release, Reply, Verb
 from dprbft.methods.serve import serve
 from dprbft.paths import SitePaths, report_file, server_folder
-from dprbft.run.directory import Ground
-from dprbft.run.stages import begin, exchange_stage, search_stage, train_stage, tune_stage
 from dprbft.server.records import read_rounds
 from panas.runtime.store import read_json
 
@@ -30,23 +27,6 @@ pytestmark = pytest.mark.slow
 SAMPLES = {"north": 211, "east": 307, "west": 401}
 WIDTH = 16
 TEXT = "ZeroDivisionError in /home/hospital: patient 4711"
-
-
-@dataclass
-class Recorded:
-    """A carrier that keeps every byte in both directions."""
-
-    carrier: UnixCarrier
-    down: list[Request] = field(default_factory=list)
-    up: list[tuple[str, bytes]] = field(default_factory=list)
-
-    def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
-    ) -> Iterator[tuple[str, bytes]]:
-        self.down += map(Request.from_bytes, frames.values())
-        for name, answer in self.carrier.carry(frames, seconds):
-            self.up.append((name, answer))
-            yield name, answer
 
 
 def fails_at_export(paths: SitePaths, machine: Any, verb: Verb, content: bytes) -> Reply:
@@ -79,12 +59,7 @@ def carried_out(tmp_path: Path) -> Recorded:
     with ExitStack() as nodes:
         for name, folder in sites.items():
             nodes.enter_context(serving(Node({name: folder}), folder / SOCKET))
-        run = opened(tmp_path / "trial-1", config, wire)
-        there = begin(run, Ground.of(run.folder))
-        exchange_stage(run)
-        there = search_stage(run)
-        tune_stage(run, there)
-        train_stage(run)
+        lead(opened(tmp_path / "trial-1", config, wire))
     return wire
 
 

@@ -126,8 +126,7 @@ def test_the_head_is_that_of_the_sum(whole: Path):
     side = Side(config, view.facts, view.public, view.feature_map)
     s2 = float(about["variance"])
     total = Moments(sums["A"], sums["B"], s2, sums["counts"], s2 / moments.COUNTS**2)
-    with InProcess(view.sites, 1) as engine:
-        head = server_files(OpenRun(whole, config, engine)).broadcast(1)
+    head = server_files(view).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
 
 

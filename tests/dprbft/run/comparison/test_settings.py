@@ -15,7 +15,7 @@ from dprbft.run.comparison import plan as planning
 from dprbft.run.comparison.experiment import SIZES, Experiment, Size, read_experiment
 from dprbft.run.comparison.plan import Request, plan
 from dprbft.run.comparison.settings import config_of, entry_named, settings_for
-from dprbft.run.directory import look
+from dprbft.run.sites.plan import plan_sites
 from panas.runtime.errors import BadInput
 
 EXPERIMENTS = sorted((Path(__file__).parents[4] / "experiments").glob("*.toml"))
@@ -179,11 +179,11 @@ def test_all_stands_beside_names_which_must_serve(tmp_path: Path):
 def test_data_are_looked_at_for_every_seed(monkeypatch: pytest.MonkeyPatch):
     seen = []
 
-    def looked(config: Any) -> Any:
+    def looked(run: Path, config: Any) -> Any:
         seen.append(config.seed)
-        return look(config)
+        return plan_sites(run, config)
 
-    monkeypatch.setattr(planning, "look", looked)
+    monkeypatch.setattr(planning, "plan_sites", looked)
     plan(Request(size="smoke", methods=("fedavg", "local"), seeds=2, first_seed=3))
     assert sorted({*seen}) == [3, 4]
 
