@@ -7,9 +7,10 @@ What a command does is loaded when it is called: help, and a mistake in the opti
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from panas_cli.options import (
+    check_claim,
     checked_folder,
     checked_reach,
     checked_workers,
@@ -18,18 +19,18 @@ from panas_cli.options import (
     with_common,
     with_compared,
 )
-from panas_cli.requests import Asked, FailOn, ModelRequest, Reach, Request
+from panas_cli.requests import Asked, FailOn, Reach, Request
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Run = Annotated[Path, typer.Argument(help="A run directory.")]
+Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
+Run = Annotated[Path, Argument(help="A run directory.")]
 Clients = Annotated[
     list[str] | None,
-    typer.Option("--client", help="A site by name or number (default 0). May be repeated."),
+    Option("--client", help="A site by name or number (default 0). May be repeated."),
 ]
-Shadows = Annotated[int, typer.Option(help="Networks that LiRA trains; 0 leaves it out.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; none: one a core.")]
+Shadows = Annotated[int, Option(help="Networks that LiRA trains; 0 leaves it out.")]
+Workers = Annotated[int | None, Option(help="Processes; none: one a core.")]
 FailOnOption = Annotated[
-    FailOn | None, typer.Option(help="Exit with 1 on such a verdict, or a worse one.")
+    FailOn | None, Option(help="Exit with 1 on such a verdict, or a worse one.")
 ]
 
 
@@ -38,15 +39,14 @@ def run(
     request: Request,
     engine: Annotated[
         Literal["inprocess", "flower"] | None,
-        typer.Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
+        Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
     ] = None,
     hub: Annotated[
-        Path | None,
-        typer.Option(help="A hub's folder, with its hub.toml: the sites are elsewhere."),
+        Path | None, Option(help="A hub's folder, with its hub.toml: the sites are elsewhere.")
     ] = None,
     facts: Annotated[
         Path | None,
-        typer.Option(help="With --hub: what a site declares (facts.json), if no public data do."),
+        Option(help="With --hub: what a site declares (facts.json), if no public data do."),
     ] = None,
 ) -> None:
     """Join, search, tune, train, audit and report: all stages that the method has, in one go."""
@@ -86,18 +86,17 @@ def compare(
     request: Request,
     experiment: Annotated[
         Path | None,
-        typer.Argument(metavar="[EXPERIMENT.toml]", help="What to compare; options go over it."),
+        Argument(metavar="[EXPERIMENT.toml]", help="What to compare; options go over it."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names between commas, or all; the first is the reference.")
+        str | None, Option(help="Names between commas, or all; the first is the reference.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from --seed (0) on.")] = None,
+    seeds: Annotated[int | None, Option(help="Number of seeds, from --seed (0) on.")] = None,
     size: Annotated[
-        str | None, typer.Option(help="smoke (default: seconds), cpu (minutes) or full.")
+        str | None, Option(help="smoke (default: seconds), cpu (minutes) or full.")
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option(help="sound (default), paper (as published) or both."),
+        str | None, Option(help="sound (default), paper (as published) or both.")
     ] = None,
 ) -> None:
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
@@ -123,67 +122,63 @@ def audit(
 def audit_model(
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             help="Its weights: .safetensors of panas, or .pt2 of torch.export, which can run code "
             "when loaded: only files that you trust."
         ),
     ],
     data: Annotated[
-        str, typer.Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder.")
+        str, Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder.")
     ],
-    others: Annotated[
-        str | None, typer.Option(help="Like samples that it was not trained on.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
-    mean: Annotated[str, typer.Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
-    std: Annotated[str, typer.Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
+    others: Annotated[str | None, Option(help="Like samples that it was not trained on.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
+    mean: Annotated[str, Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
+    std: Annotated[str, Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
     accuracy: Annotated[
-        float | None,
-        typer.Option(help="That it is known to have on --data: another one is an error."),
+        float | None, Option(help="That it is known to have on --data: another one is an error.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="That it was trained with.")] = None,
-    delta: Annotated[float, typer.Option(help="Of that epsilon.")] = 1e-5,
+    epsilon: Annotated[float | None, Option(help="That it was trained with.")] = None,
+    delta: Annotated[float, Option(help="Of that epsilon.")] = 1e-5,
     outputs: Annotated[
-        bool, typer.Option("--outputs", help="Its answers to private images are seen by others.")
+        bool, Option("--outputs", help="Its answers to private images are seen by others.")
     ] = False,
     shadows: Shadows = 0,
     workers: Workers = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and pictures.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for audit.json and pictures.")] = None,
     fail_on: FailOnOption = None,
     json: Json = False,
 ) -> None:
     """Attack a network that was trained elsewhere: who was it trained on?"""
-    request = ModelRequest(
+    means, stds = numbers("--mean", mean), numbers("--std", std, positive=True)
+    processes = checked_workers(shadows, workers)
+    check_claim(epsilon, delta, accuracy)
+    from attacks.audit.external_model import ModelAuditConfig
+    from attacks.audit.membership import PrivacyClaim
+    from attacks.audit.target import ExternalModel
+    from panas_cli.commands.audit import audit_model as work
+
+    model = ExternalModel(
         file=file,
         data=data,
         others=others,
         label=label,
-        mean=numbers("--mean", mean),
-        std=numbers("--std", std, positive=True),
+        mean=means,
+        std=stds,
         accuracy=accuracy,
-        epsilon=epsilon,
-        delta=delta,
-        outputs=outputs,
-        shadows=shadows,
-        workers=checked_workers(shadows, workers),
-        out=out,
-        fail_on=fail_on,
-        json=json,
+        claim=PrivacyClaim(epsilon=epsilon, delta=delta),
     )
-    from panas_cli.commands.audit import audit_model as work
-
-    work(request)
+    config = ModelAuditConfig(shadows=shadows, outputs=outputs, workers=processes)
+    work(model, config, out, fail_on, json)
 
 
 def ledger(
-    folder: Annotated[Path, typer.Argument(help="A run directory, or a site's folder.")],
+    folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
     group: Annotated[
-        int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
+        int, Option("--group", help="Show epsilon for a user who holds so many samples.")
     ] = 1,
     json: Json = False,
     moved: Annotated[
-        bool,
-        typer.Option("--moved", hidden=True, help="Not needed any more: a folder may be moved."),
+        bool, Option("--moved", hidden=True, help="Not needed any more: a folder may be moved.")
     ] = False,
 ) -> None:
     """Show what every site, or one site, has spent, on what, and what is not covered."""
@@ -194,14 +189,14 @@ def ledger(
 
 
 def epsilon(
-    q: Annotated[float, typer.Option("--q", help="Sampling rate, in (0, 1].")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier, above 0.")],
-    steps: Annotated[int, typer.Option("--steps", help="Optimiser steps, at least 1.")],
-    delta: Annotated[float, typer.Option("--delta", help="In (0, 1).")],
-    group: Annotated[int, typer.Option("--group", help="Samples that one user holds.")] = 1,
+    q: Annotated[float, Option("--q", help="Sampling rate, in (0, 1].")],
+    sigma: Annotated[float, Option("--sigma", help="Noise multiplier, above 0.")],
+    steps: Annotated[int, Option("--steps", help="Optimiser steps, at least 1.")],
+    delta: Annotated[float, Option("--delta", help="In (0, 1).")],
+    group: Annotated[int, Option("--group", help="Samples that one user holds.")] = 1,
     relation: Annotated[
         Literal["add-or-remove-one", "replace-one"],
-        typer.Option("--relation", help="Which data sets are neighbours."),
+        Option("--relation", help="Which data sets are neighbours."),
     ] = "add-or-remove-one",
     json: Json = False,
 ) -> None:

@@ -48,7 +48,7 @@ from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes
 
 MARGIN = 0.1
-"""Of the area under the curve that is let pass: 0.6 is a coin that is right six times of ten."""
+"""Tolerated of the area under the curve: 0.6 is a coin that is right six times of ten."""
 
 LOUD = 0.05
 """True positives at 1 % false ones that count as a leak: five times of what chance finds."""
@@ -191,9 +191,9 @@ def judge_scores(
             verdict = "leaks"
         elif all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
-    text = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
+    text = f"members are surely identified: {', '.join(fired)}" if fired else _sign(curves)
     if bar is not None and bar.tells:
-        text += f"; values and labels alone tell the two, by an area of {bar.curve.auc:.3f}"
+        text += f"; values and labels alone separate the two, by an area of {bar.curve.auc:.3f}"
     if min(n, m) < MIN_SAMPLES:
         text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
@@ -206,8 +206,8 @@ def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
         claimed = f"claimed epsilon {claim.epsilon:.3g}"
         above = ", which is above the claim but no proof" * (estimate > claim.epsilon)
     return (
-        f"at confidence {confidence:.4g}; an area of {0.5 + MARGIN} and {LOUD:.0%} found are let "
-        f"pass; {claimed}, an estimate of about {estimate:.2f}, were scores independent{above}"
+        f"at confidence {confidence:.4g}; tolerated: an area of {0.5 + MARGIN} and {LOUD:.0%} "
+        f"found; {claimed}, an estimate of about {estimate:.2f}, were scores independent{above}"
     )
 
 
@@ -240,8 +240,8 @@ def _sign(curves: Mapping[str, Roc]) -> str:
             "swapped, are alike, and have right labels"
         )
     if settings:
-        return f"some are surely told, but by less than is let pass: {', '.join(settings)}"
-    return "no attack surely tells members"
+        return f"some are surely identified, but below the tolerance: {', '.join(settings)}"
+    return "no attack surely identifies members"
 
 
 def _tells(curve: Roc) -> bool:
@@ -251,7 +251,7 @@ def _tells(curve: Roc) -> bool:
 
 
 def _silent(curve: Roc, members: int) -> bool:
-    """Whether an attack is like a coin, and surely tells members no better than is let pass."""
+    """Whether an attack is like a coin, and surely stays below the tolerance."""
     hits = round(curve.points[0].tpr * members)
     loudest = clopper_pearson(hits, members, 1 - 2 * SHOWN)[1]  # the upper end alone: 95 %
     return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD and not _tells(curve)
@@ -263,5 +263,5 @@ def _told(name: str, curve: Roc, members: int, others: int) -> str:
     return (
         f"{name}: an area of {curve.auc:.3f} [{low:.3f}, {high:.3f}], and {point.tpr:.1%} "
         f"[{few:.1%}, {many:.1%}] of {members} members found at 1 % false alarms among {others} "
-        f"others (in truth at most {point.fpr_bound:.1%})"
+        f"others (true rate at most {point.fpr_bound:.1%})"
     )

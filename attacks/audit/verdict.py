@@ -103,7 +103,7 @@ def judge(
         verdict = "no better than blind"
     samples = _number(len(best.errors), len(total))
     evidence = _compared(best, bar, (low * unit, high * unit)) + (
-        f"on {samples}, of which {MARGIN * unit:.2g} is let pass"
+        f"on {samples}, with a tolerance of {MARGIN * unit:.2g}"
     )
     if verdict == "leaks":
         evidence += f"; surely {surely * unit:.3f} at least, at {ERROR:.0%} false alarms a run"

@@ -15,6 +15,7 @@ from panas_cli.text.printing import (
     print_table,
     print_text,
     print_words,
+    size_text,
 )
 
 Figures = Mapping[str, Any]
@@ -186,8 +187,8 @@ def _costs(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
         f = line.figures
         rows.append(
             [
-                *(line.method, line.column, bytes_text(f["up_bytes"])),
-                *(bytes_text(f["down_bytes"]), f"{f['rounds']:g}"),
+                *(line.method, line.column, size_text(f["up_bytes"])),
+                *(size_text(f["down_bytes"]), f"{f['rounds']:g}"),
                 *map(_rounds, _goals(found, line)),
                 *(figure(f["parameters"], ",.0f"), figure(f["macs"], ",.0f")),
                 *(f"{f['search_seconds']:.1f}", f"{f['seconds']:.1f}"),
@@ -220,11 +221,6 @@ def difference_texts(found: Mapping[str, Any] | None) -> tuple[str, str]:
     return f"{100 * found['mean']:+.1f}{error}", figure(found["p"], ".2g")
 
 
-def bytes_text(n: float) -> str:
-    """A number of bytes."""
-    return f"{n / 1e6:,.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"
-
-
 def _spread(found: Mapping[str, float]) -> str:
     return f"{found['mean']:.3f} ± {found['std']:.3f}"
 
@@ -249,7 +245,7 @@ def _target(target: Mapping[str, Any]) -> str:
     """Rounds and bytes to a target."""
     if target["rounds"] is None:
         return "-"
-    return f"{_rounds(target)}: {bytes_text(target['up_bytes'] + target['down_bytes'])}"
+    return f"{_rounds(target)}: {size_text(target['up_bytes'] + target['down_bytes'])}"
 
 
 def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:

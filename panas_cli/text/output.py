@@ -43,10 +43,9 @@ ELSEWHERE = (
 def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     """The summary of a hub's run as text."""
     bytes_ = summary["communication"]
-    table = titled(f"hub, method {summary['method']}, preset {summary['preset']}")
-    for name in ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them"):
-        left = name in ("site", "through")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    columns = ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them")
+    title = f"hub, method {summary['method']}, preset {summary['preset']}"
+    table = titled(title, columns, left=columns[:2])
     for s in summary["sites"]:
         table.add_row(
             s["name"],
@@ -179,10 +178,8 @@ def _sends_updates(summary: Mapping[str, Any]) -> bool:
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:
     """The sites of a method that exchanges updates."""
-    table = titled(f"{summary['dataset']}, method {summary['method']}")
-    for name in ("site", "parameters", *OF_UPDATES):
-        left = name == "site"
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    title = f"{summary['dataset']}, method {summary['method']}"
+    table = titled(title, ("site", "parameters", *OF_UPDATES))
     for c in summary["clients"]:
         a, e = c["accuracy"], c["epsilon"]
         table.add_row(
@@ -197,10 +194,9 @@ def _of_updates(summary: Mapping[str, Any]) -> Table:
 
 def _clients(summary: Mapping[str, Any]) -> Table:
     joined = has_joined(summary["clients"])
-    table = titled(f"{summary['dataset']}, preset {summary['preset']}")
-    for name in ("site", "genome", "parameters", *(OF_JOINED if joined else OF_ROUNDS)):
-        left = name in ("site", "genome")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    title = f"{summary['dataset']}, preset {summary['preset']}"
+    columns = ("site", "genome", "parameters", *(OF_JOINED if joined else OF_ROUNDS))
+    table = titled(title, columns, left=columns[:2])
     for c in summary["clients"]:
         spent = f"{figure(c['epsilon']['spent'], '.3g')} of {figure(c['epsilon']['budget'], '.3g')}"
         table.add_row(
@@ -251,11 +247,9 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     """What each site must beat, and what each step brought; None in runs that did not measure."""
     if not any(c.get("baselines") for c in clients):
         return None
-    table = titled("test accuracy: what each site must beat, and what each step brought")
-    table.add_column("site", overflow="fold")
     start = "head" if has_joined(clients) else "network"
-    for name in TO_BEAT:
-        table.add_column(name.format(start=start), justify="right")
+    columns = ["site", *(name.format(start=start) for name in TO_BEAT)]
+    table = titled("test accuracy: what each site must beat, and what each step brought", columns)
     for c in clients:
         baselines = Baselines.from_json(c["baselines"])
         steps = Ladder.from_json(c["ladder"])
@@ -279,10 +273,8 @@ def _metrics(
         return None
     averages = updates or has_joined(clients)
     what = "what each site predicts with" if averages else "the networks that are kept"
-    table = titled(f"{what}, on test samples")
-    table.add_column("site", overflow="fold")
-    for name in ("accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
-        table.add_column(name, justify="right")
+    columns = ("site", "accuracy", "balanced", "AUROC", "macro F1", "lowest recall")
+    table = titled(f"{what}, on test samples", columns)
     for c in clients:
         m = Metrics.from_json(c["metrics"])
         known = [(r, k) for k, r in enumerate(m.recall) if r is not None]

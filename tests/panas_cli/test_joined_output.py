@@ -178,7 +178,7 @@ def test_where_nobody_released_nothing_is_said_of_joining():
     assert no_gain_lines(nobody) == []
     sent = summary(site("south", 0.7, 0.68), public=0.55)
     assert no_gain_lines(sent) == [
-        "warning: south is no better than alone (0.680 against 0.700): joining brought nothing"
+        "warning: south is no better than alone (0.680 against 0.700): no gain from joining"
     ]
 
 

@@ -110,25 +110,22 @@ def site(joined: float, **changes: Any) -> dict[str, Any]:
         (
             site(0.7, selected_round=0),
             [
-                "warning: north keeps the public network: 8.0 of epsilon brought nothing; "
+                "warning: north keeps the public network: no gain for 8.0 of epsilon; "
                 "does not beat a random forest on public samples (0.700 against 0.750)"
             ],
         ),
         (
             site(0.85, selected_round=0, epsilon={"spent": "infinity"}),
-            ["warning: north keeps the public network: infinite epsilon brought nothing"],
+            ["warning: north keeps the public network: no gain for infinite epsilon"],
         ),
         (
             site(0.79),
-            [
-                "warning: north is no better than alone (0.790 against 0.800): joining brought "
-                "nothing"
-            ],
+            ["warning: north is no better than alone (0.790 against 0.800): no gain from joining"],
         ),
         (site(0.9, baselines=None), []),
     ],
 )
-def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
+def test_one_line_warns_where_the_budget_had_no_gain(found: dict[str, Any], says: list[str]):
     assert no_gain_lines({"clients": [found], "communication": {"up_bytes": 1}}) == says
 
 

@@ -35,6 +35,7 @@ from panas_cli.text.printing import (
     LABELS,
     counted,
     figure,
+    json_number,
     print_json,
     print_label,
     print_table,
@@ -80,6 +81,23 @@ def show(folder: Path, *, json: bool) -> None:
         changed = changed_since(values, ledger)
         told = [*state_lines(ledger), *([str(changed)] if changed else [])]
     _print(folder, site, _Found(facts, samples, told), json=json)
+
+
+def accept(folder: Path, *, json: bool) -> None:
+    """Charge what a restored ledger lacks, and say what is spent then."""
+    read_site(folder)
+    ledger = site_ledger(folder)
+    charges = ledger.accept_restored()
+    account = ledger.account()
+    spent, left = account.spent(), account.left()
+    if json:
+        record = {"site": str(folder), "charges": charges, "spent": json_number(spent)}
+        print_json(record | {"budget": json_number(account.budget.epsilon), "left": left})
+        return
+    print_text(
+        f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
+        f"{figure(account.budget.epsilon)} is spent, {figure(left)} is left"
+    )
 
 
 @dataclass(frozen=True)
@@ -174,22 +192,17 @@ def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
     }
 
 
+ALLOWED = (
+    *("releases", "methods", "trust", "secure_minimum", "secure_missing", "versions"),
+    *("allow_unprotected", "strict", "run_limit", "disk_limit"),
+)
+"""What the owner allows runs, by the keys of site.toml; `epsilon_per_run` besides."""
+
+
 def _allowed(site: SiteSettings) -> dict[str, Any]:
-    """What the owner allows runs, by the keys of site.toml."""
     most = site.epsilon_per_run
-    return {
-        "releases": list(site.releases),
-        "methods": list(site.methods),
-        "epsilon_per_run": number(most) if most is not None else None,
-        "trust": site.trust,
-        "secure_minimum": site.secure_minimum,
-        "secure_missing": site.secure_missing,
-        "versions": list(site.versions),
-        "allow_unprotected": site.allow_unprotected,
-        "strict": site.strict,
-        "run_limit": site.run_limit,
-        "disk_limit": site.disk_limit,
-    }
+    allowed = {key: getattr(site, key) for key in ALLOWED}
+    return allowed | {"epsilon_per_run": None if most is None else number(most)}
 
 
 def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:

@@ -140,11 +140,11 @@ def test_few_who_stand_out_are_a_leak_though_another_attack_has_the_larger_area(
     assert curves["LiRA"].auc < 0.56
     assert curves["loss threshold"].points[0].tpr < 0.01
     assert verdict == "leaks"
-    assert "surely told: LiRA by its true positives at 1 % false ones;" in evidence
+    assert "surely identified: LiRA by its true positives at 1 % false ones;" in evidence
     # Alone the other one is no leak, but better than a coin.
     alone = _judged({"loss threshold": scores["loss threshold"]}, 1200)
     assert alone[1] == "inconclusive"
-    assert alone[2].startswith("some are surely told, but by less than is let pass: loss")
+    assert alone[2].startswith("some are surely identified, but below the tolerance: loss")
 
 
 def test_others_who_are_told_are_not_blind() -> None:
@@ -152,7 +152,7 @@ def test_others_who_are_told_are_not_blind() -> None:
     wrong = torch.cat([torch.zeros(400), -(torch.arange(600) < 30).float()])
     for scores, says in (
         *((_dull(400, shift), turned) for shift in (-0.3, -1.5)),
-        (wrong, "some are surely told"),  # by wrong answers
+        (wrong, "some are surely identified"),  # by wrong answers
     ):
         _, verdict, evidence = _judged({"loss threshold": scores}, 400)
         assert verdict == "inconclusive"
@@ -192,7 +192,7 @@ def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
     for claim in (None, math.inf, 0.5, 9.0):
         _, verdict, evidence = _judged({"LiRA": scores}, n, claim=claim)
         assert verdict == "inconclusive"  # sixty are found without a false alarm
-        assert evidence.startswith("some are surely told, but by less than is let pass: LiRA")
+        assert evidence.startswith("some are surely identified, but below the tolerance: LiRA")
         assert ", were scores independent" in evidence
         assert ("above the claim but no proof" in evidence) == (claim == 0.5)
 

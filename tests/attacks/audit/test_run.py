@@ -113,9 +113,9 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     ("sent", "said", "fault"),
     [
         (1.25, 2.5, None),  # half the noise
-        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
-        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
-        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
+        (0.0, None, "it states no noise, and the ledger noise multiplier 2.5"),
+        (0.02, 0.02, "it states noise multiplier 0.02, and the ledger"),
+        (2.5, 5.0, "it states noise multiplier 5"),  # true, but not what it says
     ],
 )
 def test_a_release_must_keep_what_the_ledger_was_charged_for(
