@@ -2,30 +2,17 @@
 
 Members are the samples that it was trained on, others are like them and were not used; the
 auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
-judged by two criteria, and any that fires is a leak. The control is *blind*: a regression of
-membership on values and labels that never asks the network (`attacks.inference.blind`). It tells
-the two where they differ in more than membership, which is no leak of the network.
+judged by two criteria, and any that is met is a leak. The control is *blind*: a regression of
+membership on values and labels that never queries the network (`attacks.inference.blind`).
+docs/audits.md has the table of verdicts.
 
-| verdict | when |
-|---|---|
-| leaks | an area under the curve is surely above 1/2 + `MARGIN`, and above the blind one (by |
-| | `MARGIN`, too, where the blind one is surely above 1/2), |
-| | or the true positives at 1 % false ones are surely above `LOUD`, above the upper bound |
-| | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`), |
-| | and above the upper bound of the blind ones |
-| no better than blind | all areas are surely below 1/2 + `MARGIN`, and all those true positives |
-| | at most `LOUD`, at 95 % each: all of them must hold; no area is surely other than 1/2, |
-| | and the estimate is 0 |
-| inconclusive | else, or fewer than `MIN_SAMPLES` members or others |
+A leak is tested at `ERROR` / (2 x attacks x networks of the run): uninformative scores give "leaks"
+in at most one of a hundred runs. All parts of a criterion must hold, so they need no share of that.
+Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
 
-A leak is tested at `ERROR` / (2 x attacks x networks of the run): scores that tell nothing give
-"leaks" in at most one of a hundred runs. All that a criterion asks must hold, so that its parts
-need no share of that. Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
-
-The estimate is the epsilon that scores would need, were they independent. Those of one network
-share its luck, so that it refutes no claim; above 0 it says that some are told, if only others by
-wrong answers. An area surely below 1/2 takes others for members, as where the two are swapped.
-Silence does not show that nobody can tell members: stronger attacks, or other shadows, may.
+The estimate is the epsilon that scores would need, were they independent. Those of one network are
+not, so that it refutes no claim. An area surely below 1/2 takes others for members, as where the
+two are swapped. Silence proves nothing: stronger attacks, or other shadows, may identify members.
 """
 
 import math

@@ -6,9 +6,7 @@ Two questions to one site's last release, both asked by someone who holds the tr
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this site's own
    samples: D is all of them, D' lacks one unit, a sample or a whole group. What D and D' give
    without noise is computed once; each draw of the noise is the mechanism run on the unit alone
-   and on nothing, less the same without noise. (Whether there is other noise where all samples
-   are, the first question asks.) The claim is epsilon of this release alone.
-   What it cannot show: see `attacks.epsilon.mechanism`.
+   and on nothing, less the same without noise. The claim is epsilon of this release alone.
 """
 
 from dataclasses import asdict, dataclass

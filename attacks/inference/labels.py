@@ -14,11 +14,9 @@
 | pi_c | `shares`: of the site's samples, how many are of class c |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
-Blind to labels of rows is who answers the site's commonest class for each: a release is meant to
-tell the site's shares, and they may differ from the public ones. Blind to a histogram is who knows
-the public one, or nothing. The shares tell a site with few classes from
-others even where no label of a sample is told: the two are scored apart. Only the functions that
-score get the truth.
+Blind to labels of rows is who answers the site's commonest class for each; blind to a histogram is
+who knows the public one, or nothing. The two are scored apart, as shares may identify a site with
+few classes where no label is revealed. Only the functions that score get the truth.
 """
 
 from dataclasses import asdict, dataclass

@@ -9,11 +9,9 @@
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
 | ridge (all others), and so on | the weights, and all other samples of the site | rows |
 
-The last takes what the first ones see of a row beyond what they see of other rows of its class, and
-adds it to the guess from all other samples (`attacks.threats.controls`). So a site that differs
-from the public samples hides no leak behind the error that all its reconstructions share.
-
-The truth is here only to be scored against: each attack is called with an `Observation`.
+The last adds what the first ones see of a row, beyond other rows of its class, to the guess from
+all other samples (`attacks.threats.controls`): the common error of all reconstructions of a site
+hides no leak. The truth is only scored against: each attack is called with an `Observation`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
