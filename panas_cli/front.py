@@ -60,7 +60,7 @@ def run(
 @with_common
 def search(request: Request, site: Clients = None) -> None:
     """Search one site's architecture; writes search/best.json in its folder."""
-    from panas_cli.commands.search import search as work
+    from panas_cli.commands.stages import search as work
 
     work(request, site)
 
@@ -68,7 +68,7 @@ def search(request: Request, site: Clients = None) -> None:
 @with_common
 def tune(request: Request, site: Clients = None) -> None:
     """Tune one site's DP-SGD settings; writes tune/best.json in its folder."""
-    from panas_cli.commands.tune import tune as work
+    from panas_cli.commands.stages import tune as work
 
     work(request, site)
 
@@ -76,7 +76,7 @@ def tune(request: Request, site: Clients = None) -> None:
 @with_common
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    from panas_cli.commands.train import train as work
+    from panas_cli.commands.stages import train as work
 
     work(request)
 

@@ -127,7 +127,6 @@ def common(
 
 
 def _refuse(request: Request) -> None:
-    """Refuse what a look at the arguments and at their paths shows to be wrong."""
     if request.device not in ("auto", "cpu", "cuda"):
         raise BadInput(f"expected --device auto, cpu or cuda, got {request.device!r}; use auto")
     if request.workers is not None and request.workers < 1:
@@ -186,7 +185,6 @@ def with_compared(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with(command: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    """Give a command these of the common options."""
     every = inspect.signature(common).parameters
     shared = {name: every[name] for name in names}
     absent = {name: p.default for name, p in every.items() if name not in shared}

@@ -80,7 +80,6 @@ class Track:
         return first
 
     def _work(self) -> list[int]:
-        """Work after each record."""
         if "passes" not in self.records[0]:
             return [k + 1 for k in range(len(self.records))]
         if self.records[-1]["passes"]:

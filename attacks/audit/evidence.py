@@ -164,7 +164,6 @@ def _read(path: Path, record: RoundRecord, id: int, *, width: int, classes: int)
 
 
 def _by_network(view: RunView, release: Release) -> Received:
-    """A release that the bottom of its site's last network made."""
     shape, width = view.facts.shape, spec_of(view.config, view.facts).width
     saved = load_network(last_model_file(home(view.run, release.site)))
     if (saved.spec.shape, saved.spec.width) != (shape, width):

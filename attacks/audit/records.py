@@ -112,7 +112,6 @@ class RunAudit:
         return [c.network.verdict for c in self.clients if c.network]
 
     def _mean(self, pick: Callable[[SiteAudit], ReconstructionScore | None]) -> float | None:
-        """The mean R^2 over the sites that have one."""
         scores = [s.r2 for c in self.clients if (s := pick(c)) is not None]
         values = [round(r2, 6) for r2 in scores if math.isfinite(r2)]
         return round(float(np.mean(values)), 6) if values else None

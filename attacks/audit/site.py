@@ -223,7 +223,6 @@ def _attack(
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:
-    """The noised label counts beside a release."""
     if release.histogram is None:
         return None
     scale = histogram_scale(job.view.run, release)

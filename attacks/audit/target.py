@@ -138,8 +138,6 @@ def _check_accuracy(query: Query, members: Samples, known: float) -> None:
 
 @dataclass(frozen=True)
 class _Program:
-    """A network as its file holds it."""
-
     network: nn.Module
     saved: SavedNetwork | None = None  # of panas
 
@@ -150,7 +148,6 @@ class _Program:
 
     @property
     def genome(self) -> Genome | None:
-        """Of a network of panas."""
         return self.saved.genome if self.saved else None
 
 

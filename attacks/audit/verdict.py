@@ -105,7 +105,6 @@ def judge(
 
 
 def _number(samples: int, units: int) -> str:
-    """How many were scored, in words."""
     of_groups = "" if units == samples else f" of {units} groups"
     return f"{samples} {'sample' if samples == 1 else 'samples'}{of_groups}"
 
@@ -113,7 +112,6 @@ def _number(samples: int, units: int) -> str:
 def _compared(
     best: ReconstructionScore, bar: ReconstructionScore, interval: tuple[float, float]
 ) -> str:
-    """An attack beside its bar, in words."""
     low, high = interval
     shown = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
     return (
@@ -143,7 +141,6 @@ def _blind(
 
 
 def _by_group(values: Float[Tensor, "n"], groups: Int[Tensor, "n"] | None) -> Float[Tensor, "g"]:
-    """Sums over groups."""
     if groups is None:
         return values.double()
     units, at = groups.unique(return_inverse=True)

@@ -117,7 +117,6 @@ def _taken(rows: Rows, which: Bool[Tensor, "n"]) -> Rows:
 def _scores(
     claim: ReleaseClaim, noise: NoiseSource, draws: int
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
-    """Likelihood ratios of `draws` outputs of each of the two worlds."""
     parts, s = claim.spread, claim.scale
     everyone, rest, unit = neighbours(claim.truth)
     nobody = Rows(unit.z[:0], unit.y[:0])

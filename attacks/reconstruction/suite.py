@@ -114,8 +114,6 @@ def attack_release(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What an attack made of each sample, and what it knew."""
-
     threat: str
     images: Float[Tensor, "n c h w"]
 
@@ -145,7 +143,6 @@ class _Suite:
         return controls.by_others(self.observation.public, self.private, self.config.others)
 
     def blind(self) -> dict[str, Tensor]:
-        """What is known of each sample without the release, by control."""
         public, y, held_out = self.observation.public, self.private.y, self.config.held_out
         results = {
             "mean image": controls.mean_image(public).expand_as(self.private.inputs()),
@@ -205,7 +202,6 @@ class _Suite:
         return tried, noiseless
 
     def _of_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The attacks besides inverters, which need the weights."""
         seen, inversion, y = self.observation, self.config.inversion, self.private.y
         if seen.noised_sums:
             yield "ridge on noise", ridge_on_noise(seen, rng=self.rng)[y]

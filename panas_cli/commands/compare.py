@@ -110,7 +110,6 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 
 
 def _columns(text: str | None) -> tuple[ColumnName, ...] | None:
-    """The columns of a word: sound, paper, or both."""
     known = get_args(ColumnName)
     if text in (None, "both"):
         return None if text is None else known
@@ -120,7 +119,6 @@ def _columns(text: str | None) -> tuple[ColumnName, ...] | None:
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
-    """The table as files, and its pictures."""
     write_json(folder / TABLE, found)
     write_bytes(folder / "compare.md", as_markdown(found).encode())
     write_bytes(folder / "compare.csv", as_csv(found).encode())

@@ -84,7 +84,6 @@ def start(
 
 
 def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of sites that are given by their names, or by their numbers."""
     if not clients:
         return ()
     made = sites_file(run).exists()
@@ -101,7 +100,6 @@ def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int,
 
 
 def _warn_of_large(epsilon: float) -> None:
-    """Say it where a budget bounds next to nothing."""
     if LARGE_EPSILON < epsilon < math.inf:
         warnings.warn(
             f"epsilon {epsilon:g} bounds next to nothing: what is released may be e^{epsilon:g} "

@@ -60,7 +60,6 @@ def _books(run: Path) -> list[tuple[SitePaths, Ledger]]:
 
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
-    """The cards of all sites of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
     for paths, book in _books(run):
         account = book.account().as_owned(paths.run)
@@ -71,7 +70,6 @@ def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
-    """The card of a site over all its runs, as JSON and as lines."""
     book = Ledger(site / LEDGER)
     account = book.account()
     row = card_of(account, group) | _file(book)
@@ -109,7 +107,6 @@ def _stays(paths: SitePaths) -> Iterator[str]:
 
 
 def _file(book: Ledger) -> dict[str, Any]:
-    """The state of a ledger's file."""
     count, digest = book.head()
     return {
         "chain": {"lines": count, "hash": digest},

@@ -92,7 +92,6 @@ def _has_results(run: Path) -> bool:
 
 
 def _found(run: OpenRun) -> list[str]:
-    """The first lines: what data there are, and what of them has no protection."""
     view, source = run.view, run.config.data.source
     sites = len(run.sites.names)
     split = run.config.federation.comes_split  # by their owners, not by this run

@@ -48,7 +48,6 @@ def show_model_audit(audit: ModelAudit) -> None:
 
 
 def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
-    """R^2 of the best attack and of its controls, and what each release claims."""
     left = ("site", "release", "best attack", "verdict")
     of_release = ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim")
     table = titled(

@@ -122,7 +122,6 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
 
 
 def _kept_at_home(found: Mapping[str, Any]) -> list[str]:
-    """What epsilon is of lines whose sites sent nothing."""
     names = [x.method for x in lines_of(found) if not x.figures["up_bytes"]]
     if not names:
         return []
@@ -131,7 +130,6 @@ def _kept_at_home(found: Mapping[str, Any]) -> list[str]:
 
 
 def _trusted(found: Mapping[str, Any]) -> list[str]:
-    """What the epsilon of a line rests on, where that is not nothing."""
     return [
         f"epsilon of {x.method} ({x.column}){_row(x)}: as long as {' and '.join(rests)}"
         for x in lines_of(found)
@@ -160,7 +158,6 @@ def warnings(found: Mapping[str, Any]) -> list[str]:
 
 
 def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
-    """How good the models are, and what that cost in privacy."""
     metric, first = found["metric"], found["first"]
     own = [] if metric == "accuracy" else [_metric_name(metric)]
     others = {name: told for name, told in NAMES.items() if name != metric}
@@ -181,7 +178,6 @@ def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
 
 
 def _costs(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
-    """What methods send and compute."""
     rows = []
     for line in lines:
         f = line.figures
@@ -242,7 +238,6 @@ def _rounds(target: Mapping[str, Any]) -> str:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    """Rounds and bytes to a target."""
     if target["rounds"] is None:
         return "-"
     return f"{_rounds(target)}: {size_text(target['up_bytes'] + target['down_bytes'])}"
@@ -256,7 +251,6 @@ def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) 
 
 
 def _published(found: Mapping[str, Any], row: str | None) -> list[str]:
-    """What was published of a row, beside what is measured here."""
     about = found["experiment"]
     lines = [x for x in about["published"] if x["row"] == row] if about else []
     if not lines:

@@ -90,7 +90,6 @@ def _stays(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _of_rounds(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
-    """What rounds brought over the better of training alone and public samples alone."""
     assert ladder.joined is not None
     assert ladder.alone is not None
     public = ladder.public if ladder.public is not None else -math.inf

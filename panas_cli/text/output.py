@@ -82,7 +82,6 @@ def _carried(found: Mapping[str, int]) -> str:
 
 
 def _span(noise: list[float | None]) -> str:
-    """The noise multipliers of a site's releases, from the least to the most."""
     known = sorted(m for m in noise if m is not None)
     if not known:
         return "-"
@@ -177,7 +176,6 @@ def _sends_updates(summary: Mapping[str, Any]) -> bool:
 
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:
-    """The sites of a method that exchanges updates."""
     title = f"{summary['dataset']}, method {summary['method']}"
     table = titled(title, ("site", "parameters", *OF_UPDATES))
     for c in summary["clients"]:
@@ -227,7 +225,6 @@ def _joined(c: Mapping[str, Any], spent: str) -> Iterator[str]:
 
 
 def _others(mean: Mapping[str, Any], clients: Sequence[Mapping[str, Any]], updates: bool) -> str:
-    """Means of what is not kept."""
     if updates:
         return (
             f"last round {figure(mean['global_last'])} as sent and {figure(mean['local_last'])} "

@@ -114,7 +114,6 @@ def _parts(table: Table, keys: int, screen: Console) -> Iterator[Table]:
 
 
 def _part(table: Table, picked: Sequence[int], most: int | None = None) -> Table:
-    """Some of the columns, each at most so many characters wide."""
     part = Table(box=table.box, padding=table.padding, pad_edge=table.pad_edge)
     columns = [table.columns[k] for k in picked]
     for c in columns:

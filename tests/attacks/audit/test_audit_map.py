@@ -145,7 +145,7 @@ def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: 
 def test_a_histogram_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, receipt: str | None, noise: float, fault: str
 ) -> None:
-    said = 400.0 if "says" in fault else None
+    said = 400.0 if "states" in fault else None
     result = with_histogram(tmp_path, unattacked(), receipt, noise, said)
     assert result.verdict == "leaks"
     assert fault in result.evidence
