@@ -23,9 +23,7 @@ def init(
     host: Annotated[str, Option(help="How sites reach the hub.")] = "localhost",
     port: Annotated[int, Option(help="Where the hub listens.")] = 8000,
     days: Days = 365,
-    keys: Annotated[
-        Path | None, Option(help="Folder of public keys that the sites made, as NAME.pub.")
-    ] = None,
+    keys: Annotated[Path | None, Option(help="Folder of the sites' public keys, NAME.pub.")] = None,
     json: Json = False,
 ) -> None:
     """Write all that a deployment needs: keys, certificates, one folder a site and the hub's."""

@@ -41,9 +41,7 @@ def run(
         Literal["inprocess", "flower"] | None,
         Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
     ] = None,
-    hub: Annotated[
-        Path | None, Option(help="A hub's folder, with its hub.toml: the sites are elsewhere.")
-    ] = None,
+    hub: Annotated[Path | None, Option(help="Folder of a hub, whose sites are elsewhere.")] = None,
     facts: Annotated[
         Path | None,
         Option(help="With --hub: what a site declares (facts.json), if no public data do."),
@@ -92,12 +90,8 @@ def compare(
         str | None, Option(help="Names between commas, or all; the first is the reference.")
     ] = None,
     seeds: Annotated[int | None, Option(help="Number of seeds, from --seed (0) on.")] = None,
-    size: Annotated[
-        str | None, Option(help="smoke (default: seconds), cpu (minutes) or full.")
-    ] = None,
-    columns: Annotated[
-        str | None, Option(help="sound (default), paper (as published) or both.")
-    ] = None,
+    size: Annotated[str | None, Option(help="smoke (seconds; default), cpu or full.")] = None,
+    columns: Annotated[str | None, Option(help="sound (default), paper or both.")] = None,
 ) -> None:
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
     from panas_cli.commands.compare import compare as work
@@ -127,9 +121,7 @@ def audit_model(
             "when loaded: only files that you trust."
         ),
     ],
-    data: Annotated[
-        str, Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder.")
-    ],
+    data: Annotated[str, Option(help="Its training data: .npz (train_*, test_*), .csv or folder.")],
     others: Annotated[str | None, Option(help="Like samples that it was not trained on.")] = None,
     label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
     mean: Annotated[str, Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
@@ -173,13 +165,9 @@ def audit_model(
 
 def ledger(
     folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
-    group: Annotated[
-        int, Option("--group", help="Show epsilon for a user who holds so many samples.")
-    ] = 1,
+    group: Annotated[int, Option("--group", help="Epsilon of a user with so many samples.")] = 1,
     json: Json = False,
-    moved: Annotated[
-        bool, Option("--moved", hidden=True, help="Not needed any more: a folder may be moved.")
-    ] = False,
+    moved: Annotated[bool, Option("--moved", hidden=True, help="Not needed any more.")] = False,
 ) -> None:
     """Show what every site, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)

@@ -21,17 +21,13 @@ from panas_cli.site_options import split_data
 
 
 def common(
-    config: Annotated[
-        Path | None, Argument(help="A TOML file of settings; options go over it.")
-    ] = None,
+    config: Annotated[Path | None, Argument(help="A TOML file of settings, below options.")] = None,
     preset: Annotated[str | None, Option(help="sound (default), demo (smaller) or paper.")] = None,
     dataset: Annotated[
         str | None,
         Option(help="digits, a torchvision set by name, or a .npz, .csv or image folder."),
     ] = None,
-    data_root: Annotated[
-        Path | None, Option(help="Folder that holds torchvision's data sets.")
-    ] = None,
+    data_root: Annotated[Path | None, Option(help="Folder of torchvision's data sets.")] = None,
     public_data: Annotated[str | None, Option(help="A public data set of the same kind.")] = None,
     unlabelled_data: Annotated[
         str | None, Option(help="Public samples, whose labels are absent or not read.")
@@ -43,33 +39,23 @@ def common(
     group: Annotated[
         str | None, Option(help="Column, or array of a .npz, of the privacy unit, as patient_id.")
     ] = None,
-    client_column: Annotated[
-        str | None, Option(help="Column that names a row's site, as hospital.")
-    ] = None,
+    client_column: Annotated[str | None, Option(help="Column with the site, as hospital.")] = None,
     sites: Annotated[
         list[str] | None,
         Option(help="Directories of sites (`panas site init`), or a folder of such."),
     ] = None,
-    client_data: Annotated[
-        list[str] | None, Option(help="Data that come split: a file or folder a site.")
-    ] = None,
+    client_data: Annotated[list[str] | None, Option(help="A data file or folder a site.")] = None,
     clients: Annotated[int | None, Option(help="Number of sites.")] = None,
     partition: Annotated[str | None, Option(help="iid, dirichlet or classes.")] = None,
     epsilon: Annotated[float | None, Option(help="Each site's privacy budget, above 0.")] = None,
     delta: Annotated[float | None, Option(help="Below 1/n of every site.")] = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Refuse samples that another ledger was charged for.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Refuse samples of other ledgers.")] = False,
     rounds: Annotated[int | None, Option(help="Rounds of the federation.")] = None,
-    method: Annotated[
-        str | None, Option(help="joined, dprbft, local, fedavg, ..., by name.")
-    ] = None,
+    method: Annotated[str | None, Option(help="joined, dprbft, local, fedavg, ...")] = None,
     warm_start: Annotated[str | None, Option(help="public or none.")] = None,
     head_init: Annotated[str | None, Option(help="etf or random.")] = None,
     head: Annotated[str | None, Option(help="shared, local or blend.")] = None,
-    seed: Annotated[
-        int | None, Option(help="Of data, search and weights; never of privacy noise.")
-    ] = None,
+    seed: Annotated[int | None, Option(help="Of data, search and weights; not of noise.")] = None,
     set_: Annotated[
         list[str] | None, Option("--set", help="Any setting: section.key=value. May be repeated.")
     ] = None,

@@ -36,9 +36,7 @@ def site_init(
     group: Annotated[
         str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
     ] = None,
-    bits: Annotated[
-        int | None, Option(help="Depth of pictures of more than 8 bits, often 12 or 16.")
-    ] = None,
+    bits: Annotated[int | None, Option(help="Depth of pictures above 8 bits, as 12 or 16.")] = None,
     classes: Annotated[
         str | None,
         Option(help="All classes, between commas, to declare; default: those of the data."),
@@ -60,9 +58,7 @@ def site_init(
         Literal["server", "secure-sum"],
         Option(help="secure-sum: only runs whose server learns no more than a sum."),
     ] = "server",
-    strict: Annotated[
-        bool, Option("--strict", help="Refuse runs if another ledger has the samples.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Refuse samples of other ledgers.")] = False,
     versions: Annotated[
         str | None,
         Option(help="Versions of panas that may lead a run, between commas; default: any."),
@@ -147,17 +143,11 @@ def _check_site(folder: Path) -> None:
 
 
 def node(
-    site: Annotated[
-        Path, Option("--site", metavar="DIR", help="The site's directory (panas site init).")
-    ],
-    socket: Annotated[
-        Path | None, Option(help="Unix socket to answer at (default: DIR/node.sock).")
-    ] = None,
+    site: Annotated[Path, Option("--site", metavar="DIR", help="The site's directory.")],
+    socket: Annotated[Path | None, Option(help="Unix socket (default: DIR/node.sock).")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[int, Option(min=1, help="Worker processes of a search or of tuning.")] = 1,
-    parent: Annotated[
-        int | None, Option(hidden=True, help="Process to end with: what has started it.")
-    ] = None,
+    parent: Annotated[int | None, Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
     """Serve a site to federations: the one process that touches its data."""
     if device not in ("auto", "cpu", "cuda"):

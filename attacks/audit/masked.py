@@ -48,8 +48,9 @@ def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
         )
     message = MaskedRelease.from_bytes(content, masked_size(width, classes))
     noise = planned_noise(opened.plan, width, classes)
-    entries = {e.id: e for e in _entries(view, id)}
-    fault = _fault(entries, message, noise) if entries else None
+    ledger, fault = ledger_file(view.sites[id].folder), None
+    if ledger.is_file() and (entries := Ledger(ledger).account().entries):
+        fault = _fault({e.id: e for e in entries}, message, noise)
     promised = (
         f"what it sent says nothing without the vectors of the other sites; the server "
         f"opened the sum over {len(records[-1].masked)} sites alone"
@@ -65,11 +66,6 @@ def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
     if part.wrong and fault is None:
         fault = "that is not the noise which was charged for"
     return promised, fault
-
-
-def _entries(view: RunView, id: int) -> tuple[Entry, ...]:
-    path = ledger_file(view.sites[id].folder)
-    return Ledger(path).account().entries if path.is_file() else ()
 
 
 def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -> str | None:

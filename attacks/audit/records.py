@@ -35,8 +35,7 @@ class SiteAudit:
     release: str | None = None  # its kind; None where nothing was released
     round: int | None = None
     noise_multiplier: float | None = None
-    epsilon: float | None
-    """That the ledger claims for all that the site did; None without a ledger."""
+    epsilon: float | None  # that the ledger claims for all that the site did; None without a ledger
     samples: int = 0  # scored ones
     attacks: tuple[ReconstructionScore, ...] = ()
     controls: tuple[ReconstructionScore, ...] = ()

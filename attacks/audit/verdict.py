@@ -86,7 +86,9 @@ def judge(
         verdict = "leaks"
     elif enough and high <= MARGIN and not again:
         verdict = "no better than blind"
-    samples = _number(len(best.errors), len(total))
+    n, units = len(best.errors), len(total)
+    samples = f"{n} {'sample' if n == 1 else 'samples'}"
+    samples += "" if units == n else f" of {units} groups"
     evidence = _compared(best, bar, (low * unit, high * unit)) + (
         f"on {samples}, with a tolerance of {MARGIN * unit:.2g}"
     )
@@ -104,11 +106,6 @@ def judge(
     return verdict, evidence
 
 
-def _number(samples: int, units: int) -> str:
-    of_groups = "" if units == samples else f" of {units} groups"
-    return f"{samples} {'sample' if samples == 1 else 'samples'}{of_groups}"
-
-
 def _compared(
     best: ReconstructionScore, bar: ReconstructionScore, interval: tuple[float, float]
 ) -> str:
@@ -116,7 +113,7 @@ def _compared(
     shown = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
     return (
         f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
-        f"({controls.in_words(bar.name)}) {bar.r2:.3f}: a difference of "
+        f"({bar.name.replace('image', 'sample')}) {bar.r2:.3f}: a difference of "
         f"{best.r2 - bar.r2:.3f} {shown}"
     )
 

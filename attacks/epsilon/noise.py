@@ -38,14 +38,11 @@ class ReleaseClaim:
     """A release that noise protects, the noise that it claims, and the truth behind it."""
 
     kind: str
-    arrays: Mapping[str, Tensor]
-    """What left."""
-    truth: Rows
-    """What it was made of, at least one row."""
+    arrays: Mapping[str, Tensor]  # what left
+    truth: Rows  # what it was made of, at least one row
     classes: int
     noise_multiplier: float
-    compression: Compression = "none"
-    """Of the run's releases, whose rounding is no noise."""
+    compression: Compression = "none"  # of the run's releases, whose rounding is no noise
 
     def __post_init__(self) -> None:
         if not is_noised(self.mechanism) or not len(self.truth.z):

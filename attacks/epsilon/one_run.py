@@ -107,15 +107,11 @@ class OneRunConfig:
 class OneRunAudit:
     """What the canaries of one training tell."""
 
-    lower_bound: float
-    """Epsilon is at least this, 0 or more, at `delta`."""
-    ceiling: float
-    """The bound if every guess were right."""
+    lower_bound: float  # epsilon is at least this, 0 or more, at `delta`
+    ceiling: float  # the bound if every guess were right
     canaries: int
-    guesses: int
-    """r of the pair (k+, k-) that gave the bound."""
-    correct: int
-    """v of the same pair."""
+    guesses: int  # r of the pair (k+, k-) that gave the bound
+    correct: int  # v of the same pair
     config: OneRunConfig
 
     @property

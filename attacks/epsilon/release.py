@@ -40,16 +40,12 @@ class ReleaseAudit:
     """Standard deviation of the noise that was found there, over the claimed one."""
     noise_interval: tuple[float, float]
     """Of the same; all those of a sound release hold 1 at `NOISE_CONFIDENCE`."""
-    claimed_epsilon: float
-    """Of this release alone, at `delta`."""
-    epsilon_lower_bound: float
-    """By draws of the mechanism, at `confidence`."""
-    ceiling: float
-    """The largest bound that so many draws can show."""
+    claimed_epsilon: float  # of this release alone, at `delta`
+    epsilon_lower_bound: float  # by draws of the mechanism, at `confidence`
+    ceiling: float  # the largest bound that so many draws can show
     delta: float
     confidence: float
-    refuted: bool
-    """Whether there is other noise than claimed, less or more, or more epsilon."""
+    refuted: bool  # whether there is other noise than claimed, less or more, or more epsilon
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""

@@ -55,10 +55,8 @@ class LabelScore:
 
     accuracy: float
     interval: tuple[float, float]  # Clopper-Pearson, 95 %
-    blind: float
-    """Accuracy of the site's commonest class for every row, or 1/k if that is higher."""
-    shuffled: float
-    """Expected accuracy of the attack's own guesses, dealt out at random."""
+    blind: float  # accuracy of the site's commonest class for every row, or 1/k if that is higher
+    shuffled: float  # expected accuracy of the attack's own guesses, dealt out at random
     beats_blind: bool
     """Whether rows tell labels, at 97.5 %; not by a lucky guess of the commonest class for
     everyone, which shuffling would not change."""
@@ -74,8 +72,7 @@ class HistogramScore:
     errs to the far side."""
     public: float  # distance of the public histogram
     uniform: float
-    beats_blind: bool
-    """Whether the release tells the histogram: even redrawn it is nearer."""
+    beats_blind: bool  # whether the release tells the histogram: even redrawn it is nearer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,7 @@ class ReconstructionScore:
     psnr: float
     ssim: float
     reidentified: float
-    intervals: Mapping[str, tuple[float, float]]
-    """Of each of the above, by name."""
+    intervals: Mapping[str, tuple[float, float]]  # of each of the above, by name
     errors: Float[Tensor, "n"]
     """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
     threat: str | None = None

@@ -132,11 +132,6 @@ def blind_to(threat: str | None) -> tuple[str, ...]:
     return (*BLIND, *LEAKED) if threat == LeakedPairs.name else BLIND
 
 
-def in_words(name: str) -> str:
-    """A control's name, as a sentence has it: the data may be a table."""
-    return name.replace("image", "sample")
-
-
 def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
     """The mean public image."""
     return public.inputs().mean(0)

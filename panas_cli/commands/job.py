@@ -60,7 +60,7 @@ def start(
     `after`, the directory must be there, from the command of that name. `clients` are the
     names or numbers of sites that the user gives.
     """
-    run = request.out or _new_folder()
+    run = request.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}"
     if after and (request.out is None or not (run / "config.toml").is_file()):
         raise BadInput(
             f"expected --out DIR, a directory that `panas {after}` has filled, got "
@@ -106,10 +106,6 @@ def _warn_of_large(epsilon: float) -> None:
             "times likelier with a sample than without it; 1 to 10 is usual",
             stacklevel=2,
         )
-
-
-def _new_folder() -> Path:
-    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def device_named(name: str) -> str:

@@ -263,16 +263,12 @@ def _published(found: Mapping[str, Any], row: str | None) -> list[str]:
     columns = found["columns"]
     cells = []
     for line in lines:
-        texts = [_word(line["figures"].get(name)) for name in names]
+        texts = [figure(line["figures"].get(name), "g") for name in names]
         known = ours.get(line["method"], {})
         here = [_spread(known[c]["accuracy"]) if c in known else "-" for c in columns]
         cells.append([line["method"], *texts, *here])
     heads = ["published", *names, *(f"accuracy here, {column}" for column in columns)]
     return [*_markdown(heads, cells, left=1), ""]
-
-
-def _word(value: float | str | None) -> str:
-    return "-" if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
 def _flat(figures: Figures, prefix: str = "") -> dict[str, Any]:

@@ -43,6 +43,7 @@ ELSEWHERE = (
 def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     """The summary of a hub's run as text."""
     bytes_ = summary["communication"]
+    up, down = (size_text(bytes_[f"carried_{way}_bytes"]) for way in ("up", "down"))
     columns = ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them")
     title = f"hub, method {summary['method']}, preset {summary['preset']}"
     table = titled(title, columns, left=columns[:2])
@@ -63,7 +64,8 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
         )
     print_words(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {counted(summary['rounds'], 'round')}; {_carried(bytes_)}"
+        f"down in {counted(summary['rounds'], 'round')}; with public files and all else "
+        f"{up} up, {down} down"
     )
     print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v))
     print_text("")
@@ -74,11 +76,6 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             f"warning: not through with all stages: {names}; --resume takes up what is back"
         )
     print_words(ELSEWHERE)
-
-
-def _carried(found: Mapping[str, int]) -> str:
-    up, down = found["carried_up_bytes"], found["carried_down_bytes"]
-    return f"with public files and all else {size_text(up)} up, {size_text(down)} down"
 
 
 def _span(noise: list[float | None]) -> str:
@@ -139,7 +136,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     if "sites" in summary:
         show_hub(run, summary)
         return
-    updates = _sends_updates(summary)
+    updates = family_of(summary["method"]).sends == "updates"  # without a search before
     clients = summary["clients"]
     print_titled((_of_updates if updates else _clients)(summary))
     for table in (_to_beat(clients), _metrics(clients, updates, summary.get("class_names", ()))):
@@ -168,11 +165,6 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary))
     for line in (*warnings, *meaning_lines(summary)):
         print_words(line)
-
-
-def _sends_updates(summary: Mapping[str, Any]) -> bool:
-    """Whether sites have exchanged a method's own messages, without a search before."""
-    return family_of(summary["method"]).sends == "updates"
 
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:
