@@ -18,6 +18,7 @@ from attacks.audit.membership import (
     LOUD,
     NO_CLAIM,
     STAYS,
+    NetworkAudit,
     PrivacyClaim,
     audit_network,
     judge_scores,
@@ -55,10 +56,15 @@ def _remembering(members: Samples, sure: float):
     return query
 
 
-def test_a_network_that_remembers_leaks() -> None:
-    members, others = random_pictures(60, 0), random_pictures(60, 1)
+def _audited(n: int, claim: PrivacyClaim = CLAIM, remembered: int = 0) -> NetworkAudit:
+    """Of a network that remembers the members, whose seed is 0, or others than these."""
+    members, others, known = (random_pictures(n, seed) for seed in (0, 1, remembered))
     rng = np.random.default_rng(0)
-    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
+    return audit_network(_remembering(known, 5.0), members, others, rng=rng, claim=claim)
+
+
+def test_a_network_that_remembers_leaks() -> None:
+    audit = _audited(60)
     assert audit.verdict == "leaks", audit.evidence
     assert audit.accuracy[0] == 1.0
     record = audit.to_json()
@@ -74,19 +80,13 @@ def test_a_network_that_remembers_leaks() -> None:
     ],
 )
 def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
-    members, others, rng = random_pictures(60, 0), random_pictures(60, 1), np.random.default_rng(0)
-    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
-    assert says in audit.evidence
+    assert says in _audited(60, claim).evidence
 
 
 def test_who_was_never_seen_and_few_samples_are_no_leak() -> None:
-    members, others = random_pictures(400, 0), random_pictures(400, 1)
-    query = _remembering(random_pictures(400, 2), 5.0)
-    audit = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
+    audit = _audited(400, remembered=2)
     assert audit.verdict == "no better than blind", audit.evidence
-    members, others = random_pictures(10, 0), random_pictures(10, 1)
-    query = _remembering(members, 5.0)
-    audit = audit_network(query, members, others, rng=np.random.default_rng(0))
+    audit = _audited(10, NO_CLAIM)
     assert audit.verdict == "inconclusive"
     assert audit.evidence.startswith("too few samples")
 
