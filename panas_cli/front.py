@@ -19,7 +19,7 @@ from panas_cli.options import (
     with_common,
     with_compared,
 )
-from panas_cli.requests import Asked, FailOn, Reach, Request
+from panas_cli.requests import CompareRequest, FailOn, Reach, Request
 
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, Argument(help="A run directory.")]
@@ -96,7 +96,7 @@ def compare(
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
     from panas_cli.commands.compare import compare as work
 
-    work(request, Asked(experiment, methods, seeds, size, columns))
+    work(request, CompareRequest(experiment, methods, seeds, size, columns))
 
 
 def audit(

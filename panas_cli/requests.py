@@ -33,7 +33,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompareRequest:
     """What the user asked to be compared, as the words of the command line."""
 
     experiment: Path | None

@@ -183,7 +183,7 @@ def judge_scores(
         text += f"; values and labels alone separate the two, by an area of {bar.curve.auc:.3f}"
     if min(n, m) < MIN_SAMPLES:
         text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
-    figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
+    figures = "; ".join(_figures(name, c, n, m) for name, c in curves.items())
     return curves, verdict, f"{text}; {figures}; {_terms(claim, confidence, estimate)}"
 
 
@@ -244,7 +244,7 @@ def _silent(curve: Roc, members: int) -> bool:
     return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD and not _tells(curve)
 
 
-def _told(name: str, curve: Roc, members: int, others: int) -> str:
+def _figures(name: str, curve: Roc, members: int, others: int) -> str:
     point = curve.points[0]
     (low, high), (few, many) = curve.auc_interval, point.interval
     return (

@@ -79,7 +79,7 @@ def judge(
     mine, blind, total = (_by_group(s.errors, groups) for s in (best, bar, mean))
     low, high = gain_interval(mine, blind, total, rng=rng)
     enough = len(total) >= MIN_SAMPLES
-    again = _found_again(attacks, beside) if enough else ""
+    again = _reidentified(attacks, beside) if enough else ""
     surely = _surely(attacks, beside, total, groups, rng, ERROR / sites) if low > MARGIN else -1.0
     verdict: Verdict = "inconclusive"
     if surely > MARGIN:
@@ -165,7 +165,7 @@ def _surely(
     return float(least.max())
 
 
-def _found_again(
+def _reidentified(
     attacks: Sequence[ReconstructionScore], beside: Sequence[ReconstructionScore]
 ) -> str:
     """That an attack surely finds single samples more often than who is blind; empty if none."""

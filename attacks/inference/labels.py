@@ -142,12 +142,12 @@ def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
 
 
 def _together(
-    *told: tuple[Float[Tensor, "classes"], Float[Tensor, "classes"] | float],
+    *estimates: tuple[Float[Tensor, "classes"], Float[Tensor, "classes"] | float],
 ) -> tuple[Float[Tensor, "classes"], Float[Tensor, "classes"]]:
-    """Counts that were told more than once, weighed by their noise, and the noise that is left."""
-    weights = [torch.as_tensor(s).expand_as(n).clamp(min=1e-4) ** -2 for n, s in told]
+    """Estimates of the same counts, weighed by their noise, and the noise that is left."""
+    weights = [torch.as_tensor(s).expand_as(n).clamp(min=1e-4) ** -2 for n, s in estimates]
     total = torch.stack(weights).sum(0)
-    counts = torch.stack([w * n for w, (n, _) in zip(weights, told, strict=True)]).sum(0)
+    counts = torch.stack([w * n for w, (n, _) in zip(weights, estimates, strict=True)]).sum(0)
     return (counts / total).clamp(min=0), total**-0.5
 
 
@@ -164,9 +164,9 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
     if not n or len(labels) != n:
         raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")
     right = int((labels == truth).sum())
-    mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
-    blind = max(float(theirs.max()), 1 / public.classes)
-    shuffled, interval = float((mine * theirs).sum()), clopper_pearson(right, n, 1 - ERROR)
+    guessed, actual = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
+    blind = max(float(actual.max()), 1 / public.classes)
+    shuffled, interval = float((guessed * actual).sum()), clopper_pearson(right, n, 1 - ERROR)
     beats_blind = interval[0] > max(blind, shuffled)
     return LabelScore(right / n, interval, blind, shuffled, beats_blind)
 

@@ -147,7 +147,7 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     return joining_price_line(list(result.values()), budgets, rests)
 
 
-def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
+def show_forecast(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
     """Say how long stages to come will take, for the sites that the user names."""
     result = forecast(
         run, stages, workers=job.workers, device=job.device, clients=job.chosen or None

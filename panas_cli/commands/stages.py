@@ -21,7 +21,7 @@ from dprbft.run.view import has_results
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from panas.architecture.cost import LayerCost
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas_cli.commands.job import of_sites, prices, start, tell_time
+from panas_cli.commands.job import of_sites, prices, show_forecast, start
 from panas_cli.progress import Display
 from panas_cli.requests import Request
 from panas_cli.text.joining import NOTHING
@@ -42,7 +42,7 @@ def search(request: Request, site: list[str] | None) -> None:
         for line in prices(stage.run, ids):
             display.say(line)
         joins = "join" in stages_of(job.config) and not is_done(job.run, "join")
-        tell_time(job, stage.run, display, ["join", "search"] if joins else ["search"])
+        show_forecast(job, stage.run, display, ["join", "search"] if joins else ["search"])
         if joins:
             display.stage("join", event_counts(job.config, 0)["join"])
             exchange_stage(stage.run)
@@ -76,7 +76,7 @@ def tune(request: Request, site: list[str] | None) -> None:
     """Tune a site's DP-SGD settings; writes tune/best.json in its folder for the run."""
     with of_sites(request, site, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
-        tell_time(job, stage.run, display, ["tune"])
+        show_forecast(job, stage.run, display, ["tune"])
         display.stage("tune", len(ids))
         done = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
         sites = [stage.run.view.sites[i] for i in done]
@@ -113,7 +113,7 @@ def train(request: Request) -> None:
             InProcess(read_sites(job.run), job.workers, job.device) as engine,
         ):
             run = OpenRun(job.run, job.config, engine, display.event)
-            tell_time(job, run, display, ["train"])
+            show_forecast(job, run, display, ["train"])
             display.stage("train", event_counts(job.config, 0)["train"])
             train_stage(run)
     except BudgetExhausted:

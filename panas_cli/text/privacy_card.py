@@ -179,7 +179,7 @@ def state_lines(ledger: Ledger) -> list[str]:
     return lines
 
 
-def asks_at_most(site: SiteSettings, account: Account) -> float:
+def largest_request(site: SiteSettings, account: Account) -> float:
     """The epsilon that another run may ask for, at the owner's delta."""
     most = site.epsilon_per_run
     return largest_run(account, math.inf if most is None else most)
@@ -187,7 +187,7 @@ def asks_at_most(site: SiteSettings, account: Account) -> float:
 
 def budget_line(site: SiteSettings, account: Account) -> str:
     """What a site's runs have spent of its budget, and what another may ask for."""
-    left = asks_at_most(site, account)
+    left = largest_request(site, account)
     return (
         f"epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(left)}"

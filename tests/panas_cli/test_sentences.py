@@ -18,7 +18,7 @@ from panas_cli.text import output
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.comparison import meaning
 from panas_cli.text.conclusions import meaning_lines, no_gain_lines
-from panas_cli.text.sentences import PublicSamples, found_lines, told_of
+from panas_cli.text.sentences import PublicSamples, data_lines, seen_text
 
 
 def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
@@ -44,25 +44,25 @@ def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
     ],
 )
 def test_the_first_line_says_what_was_found(what: Facts, says: str):
-    first, second = found_lines("digits", what, 2, [600, 700], PublicSamples(labelled=100))
+    first, second = data_lines("digits", what, 2, [600, 700], PublicSamples(labelled=100))
     assert says in first
     assert second == "public: 100 samples, apart from those of the sites"
 
 
 def test_samples_without_protection_are_told_in_capitals():
     public = PublicSamples(labelled=100, unprotected=True)
-    lines = found_lines("mine.csv", facts(), 1, [600], public)
+    lines = data_lines("mine.csv", facts(), 1, [600], public)
     assert lines[1] == "public: 100 samples of this data set, which have NO protection"
     assert "1 site of 600 samples" in lines[0]
     none = PublicSamples(labelled=0, unprotected=True)
-    assert "no samples" in found_lines("mine.csv", facts(), 1, [600], none)[1]
-    assert found_lines("a", facts(), 1000, [], none)[0].endswith("8 x 8; 1,000 sites")
+    assert "no samples" in data_lines("mine.csv", facts(), 1, [600], none)[1]
+    assert data_lines("a", facts(), 1000, [], none)[0].endswith("8 x 8; 1,000 sites")
 
 
 @pytest.mark.parametrize("labelled", [0, 100])
 def test_public_samples_without_labels_are_counted_apart(labelled: int):
     public = PublicSamples(labelled=labelled, unlabelled=2000)
-    lines = found_lines("mine.csv", facts(), 1, [600], public)
+    lines = data_lines("mine.csv", facts(), 1, [600], public)
     assert ("100 samples" if labelled else "no labels") in lines[1]
     assert lines[2:] == ["public, without labels: 2,000 samples"]
 
@@ -191,7 +191,7 @@ def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
 def test_runs_are_counted_where_one_ledger_knows_them_all(
     runs: int, ledgers: tuple[str, ...], says: str
 ):
-    text = told_of(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
+    text = seen_text(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
     assert text.startswith("these samples have spent")
     assert says in text
 

@@ -41,14 +41,14 @@ from panas_cli.text.printing import (
     print_words,
 )
 from panas_cli.text.privacy_card import (
-    asks_at_most,
     budget_line,
+    largest_request,
     print_runs,
     run_rows,
     state_lines,
     trust_lines,
 )
-from panas_cli.text.sentences import told_of
+from panas_cli.text.sentences import seen_text
 
 
 def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
@@ -155,7 +155,7 @@ def _print(
     print_runs(runs)
     for run in runs:
         if run["name"] in seen:
-            print_text(f"warning: before {run['name']}, {told_of(seen[run['name']])}")
+            print_text(f"warning: before {run['name']}, {seen_text(seen[run['name']])}")
 
 
 def _stands(paths: SitePaths, account: Account) -> bool:
@@ -197,7 +197,7 @@ def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
         "budget": number(site.epsilon),
         "delta": site.delta,
         "spent": number(account.spent()),
-        "left": number(asks_at_most(site, account)),
+        "left": number(largest_request(site, account)),
     }
 
 
