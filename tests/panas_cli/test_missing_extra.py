@@ -61,7 +61,9 @@ def test_what_needs_flower_says_what_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
     without(monkeypatch, *missing)
-    assert INSTALL in cli(*(word.format(f=out, run=tmp_path / "run") for word in words)).refusal
+    told = cli(*(word.format(f=out, run=tmp_path / "run") for word in words))
+    assert (told.code, told.out) == (2, "")
+    assert [INSTALL in line for line in told.errors] == [True]
     assert not (tmp_path / "run").exists()
 
 
