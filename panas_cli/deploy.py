@@ -4,27 +4,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from panas.runtime.errors import BadInput
 from panas_cli.front import Json
 
 deploy = typer.Typer(help="A federation across machines: its folders, checks, start and state.")
 
-SiteFolder = Annotated[Path | None, typer.Option("--site", help="A site's folder.")]
-HubFolder = Annotated[Path | None, typer.Option("--hub", help="The hub's folder.")]
-Days = Annotated[int, typer.Option(help="For which the hub's certificate holds.")]
+SiteFolder = Annotated[Path | None, Option("--site", help="A site's folder.")]
+HubFolder = Annotated[Path | None, Option("--hub", help="The hub's folder.")]
+Days = Annotated[int, Option(help="For which the hub's certificate holds.")]
 
 
 @deploy.command("init")
 def init(
-    sites: Annotated[str, typer.Option(help="Names of the sites, between commas.")],
-    out: Annotated[Path, typer.Option(help="The new folder.")] = Path("federation"),
-    host: Annotated[str, typer.Option(help="How sites reach the hub.")] = "localhost",
-    port: Annotated[int, typer.Option(help="Where the hub listens.")] = 8000,
+    sites: Annotated[str, Option(help="Names of the sites, between commas.")],
+    out: Annotated[Path, Option(help="The new folder.")] = Path("federation"),
+    host: Annotated[str, Option(help="How sites reach the hub.")] = "localhost",
+    port: Annotated[int, Option(help="Where the hub listens.")] = 8000,
     days: Days = 365,
-    keys: Annotated[
-        Path | None, typer.Option(help="Folder of public keys that the sites made, as NAME.pub.")
-    ] = None,
+    keys: Annotated[Path | None, Option(help="Folder of the sites' public keys, NAME.pub.")] = None,
     json: Json = False,
 ) -> None:
     """Write all that a deployment needs: keys, certificates, one folder a site and the hub's."""
@@ -36,7 +35,7 @@ def init(
 
 @deploy.command("key")
 def key(
-    site: Annotated[Path, typer.Option(help="The site's folder; made if it is not there.")],
+    site: Annotated[Path, Option(help="The site's folder; made if it is not there.")],
     json: Json = False,
 ) -> None:
     """Make this site's key where it stays; show its fingerprint, and those of the other sites."""
@@ -47,7 +46,7 @@ def key(
 
 @deploy.command("renew")
 def renew(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `init` wrote.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="What `init` wrote.")],
     days: Days = 365,
 ) -> None:
     """Give the hub a new certificate of the same authority."""
@@ -78,7 +77,7 @@ def check(site: SiteFolder = None, hub: HubFolder = None, json: Json = False) ->
 def status(
     site: SiteFolder = None,
     hub: HubFolder = None,
-    run: Annotated[Path | None, typer.Option(help="A run directory of this hub.")] = None,
+    run: Annotated[Path | None, Option(help="A run directory of this hub.")] = None,
     json: Json = False,
 ) -> None:
     """Show who is connected, the round, and what releases cost; at a site, its own ledger."""

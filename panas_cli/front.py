@@ -7,9 +7,10 @@ What a command does is loaded when it is called: help, and a mistake in the opti
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from panas_cli.options import (
+    check_claim,
     checked_folder,
     checked_reach,
     checked_workers,
@@ -18,18 +19,18 @@ from panas_cli.options import (
     with_common,
     with_compared,
 )
-from panas_cli.requests import Asked, FailOn, ModelRequest, Reach, Request
+from panas_cli.requests import CompareRequest, FailOn, Reach, Request
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-Run = Annotated[Path, typer.Argument(help="A run directory.")]
+Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
+Run = Annotated[Path, Argument(help="A run directory.")]
 Clients = Annotated[
     list[str] | None,
-    typer.Option("--client", help="A site by name or number (default 0). May be repeated."),
+    Option("--client", help="A site by name or number (default 0). May be repeated."),
 ]
-Shadows = Annotated[int, typer.Option(help="Networks that LiRA trains; 0 leaves it out.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; none: one a core.")]
+Shadows = Annotated[int, Option(help="Networks that LiRA trains; 0 leaves it out.")]
+Workers = Annotated[int | None, Option(help="Processes; none: one a core.")]
 FailOnOption = Annotated[
-    FailOn | None, typer.Option(help="Exit with 1 on such a verdict, or a worse one.")
+    FailOn | None, Option(help="Exit with 1 on such a verdict, or a worse one.")
 ]
 
 
@@ -38,15 +39,12 @@ def run(
     request: Request,
     engine: Annotated[
         Literal["inprocess", "flower"] | None,
-        typer.Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
+        Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
     ] = None,
-    hub: Annotated[
-        Path | None,
-        typer.Option(help="A hub's folder, with its hub.toml: the sites are elsewhere."),
-    ] = None,
+    hub: Annotated[Path | None, Option(help="Folder of a hub, whose sites are elsewhere.")] = None,
     facts: Annotated[
         Path | None,
-        typer.Option(help="With --hub: what a site declares (facts.json), if no public data do."),
+        Option(help="With --hub: what a site declares (facts.json), if no public data do."),
     ] = None,
 ) -> None:
     """Join, search, tune, train, audit and report: all stages that the method has, in one go."""
@@ -60,7 +58,7 @@ def run(
 @with_common
 def search(request: Request, site: Clients = None) -> None:
     """Search one site's architecture; writes search/best.json in its folder."""
-    from panas_cli.commands.search import search as work
+    from panas_cli.commands.stages import search as work
 
     work(request, site)
 
@@ -68,7 +66,7 @@ def search(request: Request, site: Clients = None) -> None:
 @with_common
 def tune(request: Request, site: Clients = None) -> None:
     """Tune one site's DP-SGD settings; writes tune/best.json in its folder."""
-    from panas_cli.commands.tune import tune as work
+    from panas_cli.commands.stages import tune as work
 
     work(request, site)
 
@@ -76,7 +74,7 @@ def tune(request: Request, site: Clients = None) -> None:
 @with_common
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    from panas_cli.commands.train import train as work
+    from panas_cli.commands.stages import train as work
 
     work(request)
 
@@ -86,24 +84,19 @@ def compare(
     request: Request,
     experiment: Annotated[
         Path | None,
-        typer.Argument(metavar="[EXPERIMENT.toml]", help="What to compare; options go over it."),
+        Argument(metavar="[EXPERIMENT.toml]", help="What to compare; options go over it."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names between commas, or all; the first is the reference.")
+        str | None, Option(help="Names between commas, or all; the first is the reference.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds, from --seed (0) on.")] = None,
-    size: Annotated[
-        str | None, typer.Option(help="smoke (default: seconds), cpu (minutes) or full.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="sound (default), paper (as published) or both."),
-    ] = None,
+    seeds: Annotated[int | None, Option(help="Number of seeds, from --seed (0) on.")] = None,
+    size: Annotated[str | None, Option(help="smoke (seconds; default), cpu or full.")] = None,
+    columns: Annotated[str | None, Option(help="sound (default), paper or both.")] = None,
 ) -> None:
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
     from panas_cli.commands.compare import compare as work
 
-    work(request, Asked(experiment, methods, seeds, size, columns))
+    work(request, CompareRequest(experiment, methods, seeds, size, columns))
 
 
 def audit(
@@ -123,68 +116,58 @@ def audit(
 def audit_model(
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             help="Its weights: .safetensors of panas, or .pt2 of torch.export, which can run code "
             "when loaded: only files that you trust."
         ),
     ],
-    data: Annotated[
-        str, typer.Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder.")
-    ],
-    others: Annotated[
-        str | None, typer.Option(help="Like samples that it was not trained on.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
-    mean: Annotated[str, typer.Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
-    std: Annotated[str, typer.Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
+    data: Annotated[str, Option(help="Its training data: .npz (train_*, test_*), .csv or folder.")],
+    others: Annotated[str | None, Option(help="Like samples that it was not trained on.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
+    mean: Annotated[str, Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
+    std: Annotated[str, Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
     accuracy: Annotated[
-        float | None,
-        typer.Option(help="That it is known to have on --data: another one is an error."),
+        float | None, Option(help="That it is known to have on --data: another one is an error.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="That it was trained with.")] = None,
-    delta: Annotated[float, typer.Option(help="Of that epsilon.")] = 1e-5,
+    epsilon: Annotated[float | None, Option(help="That it was trained with.")] = None,
+    delta: Annotated[float, Option(help="Of that epsilon.")] = 1e-5,
     outputs: Annotated[
-        bool, typer.Option("--outputs", help="Its answers to private images are seen by others.")
+        bool, Option("--outputs", help="Its answers to private images are seen by others.")
     ] = False,
     shadows: Shadows = 0,
     workers: Workers = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and pictures.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for audit.json and pictures.")] = None,
     fail_on: FailOnOption = None,
     json: Json = False,
 ) -> None:
     """Attack a network that was trained elsewhere: who was it trained on?"""
-    request = ModelRequest(
+    means, stds = numbers("--mean", mean), numbers("--std", std, positive=True)
+    processes = checked_workers(shadows, workers)
+    check_claim(epsilon, delta, accuracy)
+    from attacks.audit.external_model import ModelAuditConfig
+    from attacks.audit.membership import PrivacyClaim
+    from attacks.audit.target import ExternalModel
+    from panas_cli.commands.audit import audit_model as work
+
+    model = ExternalModel(
         file=file,
         data=data,
         others=others,
         label=label,
-        mean=numbers("--mean", mean),
-        std=numbers("--std", std, positive=True),
+        mean=means,
+        std=stds,
         accuracy=accuracy,
-        epsilon=epsilon,
-        delta=delta,
-        outputs=outputs,
-        shadows=shadows,
-        workers=checked_workers(shadows, workers),
-        out=out,
-        fail_on=fail_on,
-        json=json,
+        claim=PrivacyClaim(epsilon=epsilon, delta=delta),
     )
-    from panas_cli.commands.audit import audit_model as work
-
-    work(request)
+    config = ModelAuditConfig(shadows=shadows, outputs=outputs, workers=processes)
+    work(model, config, out, fail_on, json)
 
 
 def ledger(
-    folder: Annotated[Path, typer.Argument(help="A run directory, or a site's folder.")],
-    group: Annotated[
-        int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
-    ] = 1,
+    folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
+    group: Annotated[int, Option("--group", help="Epsilon of a user with so many samples.")] = 1,
     json: Json = False,
-    moved: Annotated[
-        bool,
-        typer.Option("--moved", hidden=True, help="Not needed any more: a folder may be moved."),
-    ] = False,
+    moved: Annotated[bool, Option("--moved", hidden=True, help="Not needed any more.")] = False,
 ) -> None:
     """Show what every site, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)
@@ -194,14 +177,14 @@ def ledger(
 
 
 def epsilon(
-    q: Annotated[float, typer.Option("--q", help="Sampling rate, in (0, 1].")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier, above 0.")],
-    steps: Annotated[int, typer.Option("--steps", help="Optimiser steps, at least 1.")],
-    delta: Annotated[float, typer.Option("--delta", help="In (0, 1).")],
-    group: Annotated[int, typer.Option("--group", help="Samples that one user holds.")] = 1,
+    q: Annotated[float, Option("--q", help="Sampling rate, in (0, 1].")],
+    sigma: Annotated[float, Option("--sigma", help="Noise multiplier, above 0.")],
+    steps: Annotated[int, Option("--steps", help="Optimiser steps, at least 1.")],
+    delta: Annotated[float, Option("--delta", help="In (0, 1).")],
+    group: Annotated[int, Option("--group", help="Samples that one user holds.")] = 1,
     relation: Annotated[
         Literal["add-or-remove-one", "replace-one"],
-        typer.Option("--relation", help="Which data sets are neighbours."),
+        Option("--relation", help="Which data sets are neighbours."),
     ] = "add-or-remove-one",
     json: Json = False,
 ) -> None:

@@ -149,7 +149,6 @@ def _warn(message: Warning | str, category: type[Warning], *where: object) -> No
 
 @cache
 def _warn_once(text: str) -> None:
-    """Tell it, however many methods or stages come to it, once a command."""
     _say(f"warning: {with_options(text)}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from dprbft.config.where import is_path
 from panas.runtime.errors import BadInput
@@ -21,74 +21,49 @@ from panas_cli.site_options import split_data
 
 
 def common(
-    config: Annotated[
-        Path | None, typer.Argument(help="A TOML file of settings; options go over it.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="sound (default), demo (smaller) or paper.")
-    ] = None,
+    config: Annotated[Path | None, Argument(help="A TOML file of settings, below options.")] = None,
+    preset: Annotated[str | None, Option(help="sound (default), demo (smaller) or paper.")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="digits, a torchvision set by name, or a .npz, .csv or image folder."),
+        Option(help="digits, a torchvision set by name, or a .npz, .csv or image folder."),
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder that holds torchvision's data sets.")
-    ] = None,
-    public_data: Annotated[
-        str | None, typer.Option(help="A public data set of the same kind.")
-    ] = None,
+    data_root: Annotated[Path | None, Option(help="Folder of torchvision's data sets.")] = None,
+    public_data: Annotated[str | None, Option(help="A public data set of the same kind.")] = None,
     unlabelled_data: Annotated[
-        str | None, typer.Option(help="Public samples, whose labels are absent or not read.")
+        str | None, Option(help="Public samples, whose labels are absent or not read.")
     ] = None,
     public_fraction: Annotated[
-        float | None,
-        typer.Option(help="Share of the data set to make public: it has no protection."),
+        float | None, Option(help="Share of the data set to make public: it has no protection.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     group: Annotated[
-        str | None,
-        typer.Option(help="Column, or array of a .npz, of the privacy unit, as patient_id."),
+        str | None, Option(help="Column, or array of a .npz, of the privacy unit, as patient_id.")
     ] = None,
-    client_column: Annotated[
-        str | None, typer.Option(help="Column that names a row's site, as hospital.")
-    ] = None,
+    client_column: Annotated[str | None, Option(help="Column with the site, as hospital.")] = None,
     sites: Annotated[
         list[str] | None,
-        typer.Option(help="Directories of sites (`panas site init`), or a folder of such."),
+        Option(help="Directories of sites (`panas site init`), or a folder of such."),
     ] = None,
-    client_data: Annotated[
-        list[str] | None, typer.Option(help="Data that come split: a file or folder a site.")
-    ] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of sites.")] = None,
-    partition: Annotated[str | None, typer.Option(help="iid, dirichlet or classes.")] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Each site's privacy budget, above 0.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Below 1/n of every site.")] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse samples that another ledger was charged for.")
-    ] = False,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of the federation.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="joined, dprbft, local, fedavg, ..., by name.")
-    ] = None,
-    warm_start: Annotated[str | None, typer.Option(help="public or none.")] = None,
-    head_init: Annotated[str | None, typer.Option(help="etf or random.")] = None,
-    head: Annotated[str | None, typer.Option(help="shared, local or blend.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of data, search and weights; never of privacy noise.")
-    ] = None,
+    client_data: Annotated[list[str] | None, Option(help="A data file or folder a site.")] = None,
+    clients: Annotated[int | None, Option(help="Number of sites.")] = None,
+    partition: Annotated[str | None, Option(help="iid, dirichlet or classes.")] = None,
+    epsilon: Annotated[float | None, Option(help="Each site's privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, Option(help="Below 1/n of every site.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Refuse samples of other ledgers.")] = False,
+    rounds: Annotated[int | None, Option(help="Rounds of the federation.")] = None,
+    method: Annotated[str | None, Option(help="joined, dprbft, local, fedavg, ...")] = None,
+    warm_start: Annotated[str | None, Option(help="public or none.")] = None,
+    head_init: Annotated[str | None, Option(help="etf or random.")] = None,
+    head: Annotated[str | None, Option(help="shared, local or blend.")] = None,
+    seed: Annotated[int | None, Option(help="Of data, search and weights; not of noise.")] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting: section.key=value. May be repeated."),
+        list[str] | None, Option("--set", help="Any setting: section.key=value. May be repeated.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Run directory.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Worker processes (default: one a core).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, Option(help="Run directory.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in --out.")] = False,
+    workers: Annotated[int | None, Option(help="Worker processes (default: one a core).")] = None,
+    json: Annotated[bool, Option("--json", help="One JSON object on stdout.")] = False,
 ) -> Request:
     """Collect the options that were given."""
     settings: dict[str, Any] = {}
@@ -138,7 +113,6 @@ def common(
 
 
 def _refuse(request: Request) -> None:
-    """Refuse what a look at the arguments and at their paths shows to be wrong."""
     if request.device not in ("auto", "cpu", "cuda"):
         raise BadInput(f"expected --device auto, cpu or cuda, got {request.device!r}; use auto")
     if request.workers is not None and request.workers < 1:
@@ -197,7 +171,6 @@ def with_compared(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with(command: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    """Give a command these of the common options."""
     every = inspect.signature(common).parameters
     shared = {name: every[name] for name in names}
     absent = {name: p.default for name, p in every.items() if name not in shared}
@@ -281,6 +254,16 @@ def checked_workers(shadows: int, workers: int | None) -> int:
     if processes < 1:
         raise BadInput(f"expected --workers of 1 or more, got {processes}; leave it out")
     return processes
+
+
+def check_claim(epsilon: float | None, delta: float, accuracy: float | None) -> None:
+    """Refuse what is known of a network trained elsewhere, where it is out of range."""
+    if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
+        raise BadInput(
+            f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}; fix them"
+        )
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise BadInput(f"expected --accuracy in [0, 1], got {accuracy}; give a share, as 0.98")
 
 
 def numbers(option: str, text: str, positive: bool = False) -> list[float]:

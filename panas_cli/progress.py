@@ -47,7 +47,7 @@ class Display:
     ) -> None:
         self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
-        self._began = self._freed = self._told = clock()
+        self._began = self._freed = self._shown_at = clock()
         self._stage = ""
         self._tracks: dict[str, Track] = {}
         self._remaining: Remaining | None = None
@@ -99,7 +99,7 @@ class Display:
                 self._remaining.report()
             if self._bar is None:
                 self._line(text)
-                self._tell_left()
+                self._show_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
             print_words(f"  {text}", self._bar.console)
@@ -119,7 +119,7 @@ class Display:
             track.cells = generation_cells(track)
             if self._bar is not None:
                 self._show()
-            elif not track.records and (first or self._clock() - self._told >= EVERY):
+            elif not track.records and (first or self._clock() - self._shown_at >= EVERY):
                 left = f", {track.left} left" if track.left else ""
                 self._line(f"{site}: {scored} of at most {at_most} candidates{left}")
 
@@ -170,9 +170,9 @@ class Display:
                 left = f"{track.left} left" if track.left else ""
                 width = max(map(len, self._tracks)) + 1
                 self._line("  ".join([f"{site}:".ljust(width), *cells, left]).rstrip())
-                self._tell_left()
+                self._show_left()
 
-    def _tell_left(self) -> None:
+    def _show_left(self) -> None:
         if self._remaining and (text := self._remaining.now_and_then(self._tracks, self._clock())):
             self._line(text)
 
@@ -185,7 +185,7 @@ class Display:
         self._live.update(Group(*parts))
 
     def _line(self, text: str) -> None:
-        self._told = self._clock()
+        self._shown_at = self._clock()
         seconds = self._clock() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"
         print_words(line, self._console)

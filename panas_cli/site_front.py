@@ -4,73 +4,64 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from panas.runtime.errors import BadInput
 from panas_cli.front import Json
 from panas_cli.site_options import declared_by, ranges_of
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
-Site = Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory.")]
+Site = Annotated[Path, Argument(metavar="DIR", help="The site's directory.")]
 
 Ranges = Annotated[
     list[str] | None,
-    typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Values of a table's column; repeat."),
+    Option("--range", metavar="COLUMN=LOW:HIGH", help="Values of a table's column; repeat."),
 ]
 PublicData = Annotated[
-    str | None,
-    typer.Option(help="Samples anybody may see: they give scale and categories of columns."),
+    str | None, Option(help="Samples anybody may see: they give scale and categories of columns.")
 ]
 TheirFacts = Annotated[
-    Path | None,
-    typer.Option("--facts", help="The facts.json of a federation, to declare the same."),
+    Path | None, Option("--facts", help="The facts.json of a federation, to declare the same.")
 ]
 
 
 @site.command("init")
 def site_init(
     folder: Site,
-    data: Annotated[str, typer.Option(help="Your data: a .npz, a .csv or a folder of pictures.")],
-    epsilon: Annotated[float, typer.Option(help="Budget for the data's whole life, above 0.")],
-    delta: Annotated[float, typer.Option(help="Of that budget, below 1/n.")],
-    name: Annotated[str | None, typer.Option(help="What runs call the site.")] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    data: Annotated[str, Option(help="Your data: a .npz, a .csv or a folder of pictures.")],
+    epsilon: Annotated[float, Option(help="Budget for the data's whole life, above 0.")],
+    delta: Annotated[float, Option(help="Of that budget, below 1/n.")],
+    name: Annotated[str | None, Option(help="What runs call the site.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
     group: Annotated[
-        str | None,
-        typer.Option(help="Column or array of the privacy unit, as patient_id: all its rows."),
+        str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
     ] = None,
-    bits: Annotated[
-        int | None, typer.Option(help="Depth of pictures of more than 8 bits, often 12 or 16.")
-    ] = None,
+    bits: Annotated[int | None, Option(help="Depth of pictures above 8 bits, as 12 or 16.")] = None,
     classes: Annotated[
         str | None,
-        typer.Option(help="All classes, between commas, to declare; default: those of the data."),
+        Option(help="All classes, between commas, to declare; default: those of the data."),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods that may run, between commas; default: whose releases may."),
+        Option(help="Methods that may run, between commas; default: whose releases may."),
     ] = None,
     releases: Annotated[
-        str | None,
-        typer.Option(help="What may leave, between commas; default: what a ledger can bound."),
+        str | None, Option(help="What may leave, between commas; default: what a ledger can bound.")
     ] = None,
     epsilon_per_run: Annotated[
-        float | None,
-        typer.Option(help="The most that one run may ask for; default: what is left."),
+        float | None, Option(help="The most that one run may ask for; default: what is left.")
     ] = None,
     samples: Annotated[
-        int | None,
-        typer.Option(help="How many samples or groups there are, if that may be public."),
+        int | None, Option(help="How many samples or groups there are, if that may be public.")
     ] = None,
     trust: Annotated[
         Literal["server", "secure-sum"],
-        typer.Option(help="secure-sum: only runs whose server learns no more than a sum."),
+        Option(help="secure-sum: only runs whose server learns no more than a sum."),
     ] = "server",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse runs if another ledger has the samples.")
-    ] = False,
+    strict: Annotated[bool, Option("--strict", help="Refuse samples of other ledgers.")] = False,
     versions: Annotated[
         str | None,
-        typer.Option(help="Versions of panas that may lead a run, between commas; default: any."),
+        Option(help="Versions of panas that may lead a run, between commas; default: any."),
     ] = None,
     ranges: Ranges = None,
     public_data: PublicData = None,
@@ -89,22 +80,19 @@ def site_init(
         "trust": trust,
         "strict": strict,
     }
-    lists = (
-        ("classes", classes),
-        ("methods", methods),
-        ("releases", releases),
-        ("versions", versions),
-    )
-    settings |= {key: [part.strip() for part in text.split(",")] for key, text in lists if text}
-    given = (
-        ("label", label),
-        ("group", group),
-        ("bits", bits),
-        ("epsilon_per_run", epsilon_per_run),
-        ("ranges", ranges_of(ranges)),
-        ("samples", samples),
-    )
-    settings |= {key: value for key, value in given if value is not None}
+    lists = {"classes": classes, "methods": methods, "releases": releases, "versions": versions}
+    for key, text in lists.items():
+        if text:
+            settings[key] = [part.strip() for part in text.split(",")]
+    optional = {
+        "label": label,
+        "group": group,
+        "bits": bits,
+        "epsilon_per_run": epsilon_per_run,
+        "ranges": ranges_of(ranges),
+        "samples": samples,
+    }
+    settings |= {key: value for key, value in optional.items() if value is not None}
     from panas_cli.commands.sites.site import init
 
     init(folder, settings, declared_by(public_data, facts), json=json)
@@ -137,15 +125,14 @@ def site_show(folder: Site, json: Json = False) -> None:
 def site_accept(
     folder: Site,
     restored: Annotated[
-        bool,
-        typer.Option("--restored", help="A backup was put back: charge what its ledger lacks."),
+        bool, Option("--restored", help="A backup was put back: charge what its ledger lacks.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Take a site's ledger as it was put back, with all that it was charged since."""
     if not restored:
         raise BadInput("expected --restored, got nothing to accept; say what happened")
-    from panas_cli.commands.sites.accept import accept
+    from panas_cli.commands.sites.site import accept
 
     accept(folder, json=json)
 
@@ -156,25 +143,16 @@ def _check_site(folder: Path) -> None:
 
 
 def node(
-    site: Annotated[
-        Path, typer.Option("--site", metavar="DIR", help="The site's directory (panas site init).")
-    ],
-    socket: Annotated[
-        Path | None, typer.Option(help="Unix socket to answer at (default: DIR/node.sock).")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    workers: Annotated[
-        int, typer.Option(min=1, help="Worker processes of a search or of tuning.")
-    ] = 1,
-    parent: Annotated[
-        int | None, typer.Option(hidden=True, help="Process to end with: what has started it.")
-    ] = None,
+    site: Annotated[Path, Option("--site", metavar="DIR", help="The site's directory.")],
+    socket: Annotated[Path | None, Option(help="Unix socket (default: DIR/node.sock).")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[int, Option(min=1, help="Worker processes of a search or of tuning.")] = 1,
+    parent: Annotated[int | None, Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
     """Serve a site to federations: the one process that touches its data."""
     if device not in ("auto", "cpu", "cuda"):
         raise BadInput(f"expected --device auto, cpu or cuda, got {device!r}; use auto")
-    if not (site / "site.toml").is_file():
-        raise BadInput(f"expected a site with a site.toml at {site}, found none; panas site init")
+    _check_site(site)
     if parent is not None:
         from dprbft.engines.flower.hub import end_with_parent
 

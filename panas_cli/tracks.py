@@ -80,7 +80,6 @@ class Track:
         return first
 
     def _work(self) -> list[int]:
-        """Work after each record."""
         if "passes" not in self.records[0]:
             return [k + 1 for k in range(len(self.records))]
         if self.records[-1]["passes"]:
@@ -96,7 +95,7 @@ class Remaining:
     """What is left of a forecast run, in words."""
 
     def __init__(self, forecast: Forecast, now: float) -> None:
-        self._forecast, self._began, self._told = forecast, now, now
+        self._forecast, self._began, self._shown_at = forecast, now, now
         self._stage, self._total, self._reports = "", 1, 0
 
     def stage(self, name: str, total: int) -> None:
@@ -123,9 +122,9 @@ class Remaining:
 
     def now_and_then(self, tracks: Mapping[str, Track], now: float) -> str:
         """The same, at most once in `EVERY` seconds, else empty."""
-        if now - self._told < EVERY:
+        if now - self._shown_at < EVERY:
             return ""
-        self._told = now
+        self._shown_at = now
         return self.text(tracks, now)
 
 

@@ -70,7 +70,7 @@ def _charged(entry: Entry | None, release: Release) -> ClaimedNoise:
         fault = f"its receipt is for {entry.charge.mechanism}, which does not cover {release.kind}"
         return ClaimedNoise(None, fault)
     if m is not None and m != release.noise_multiplier:
-        fault = f"it says of itself {_terms(release.noise_multiplier)}"
+        fault = f"it states {_terms(release.noise_multiplier)}"
         return ClaimedNoise(m, f"{fault}, and the ledger {_terms(m)}")
     return ClaimedNoise(m, None)
 
@@ -89,7 +89,7 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
     said = release.histogram.noise
     charged = (entry.charge.sensitivity or 0.0) * getattr(entry.event, "noise_multiplier", 0.0)
     if said is not None and not math.isclose(said, charged):
-        return f"it says of its histogram noise of {said:g}, and the ledger {charged:g}"
+        return f"it states histogram noise of {said:g}, and the ledger {charged:g}"
     return None
 
 
@@ -164,7 +164,6 @@ def _read(path: Path, record: RoundRecord, id: int, *, width: int, classes: int)
 
 
 def _by_network(view: RunView, release: Release) -> Received:
-    """A release that the bottom of its site's last network made."""
     shape, width = view.facts.shape, spec_of(view.config, view.facts).width
     saved = load_network(last_model_file(home(view.run, release.site)))
     if (saved.spec.shape, saved.spec.width) != (shape, width):

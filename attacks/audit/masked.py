@@ -6,7 +6,6 @@ the sites were charged for. The sum is one release of all of them.
 """
 
 import hashlib
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,17 +30,9 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors
 
 
-@dataclass(frozen=True)
-class MaskedEvidence:
-    """What is to be said of one site's masked vector."""
-
-    noise_multiplier: float | None  # of the sum that was opened; None without noise
-    told: str  # what the server has, and what that promises
-    fault: str | None  # what contradicts the ledger, as half a sentence
-
-
-def masked_evidence(view: RunView, id: int) -> MaskedEvidence | None:
-    """What a site has sent under a mask; None where that is nothing, BadInput if it was changed."""
+def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
+    """What the server has of a site's masked vector and what that promises; what contradicts the
+    ledger. None where the site sent none, BadInput if it was changed."""
     server = server_folder(view.run)
     records = [r for r in read_rounds(server) if id in r.masked]
     opened = SumFiles(server).opened()
@@ -57,28 +48,24 @@ def masked_evidence(view: RunView, id: int) -> MaskedEvidence | None:
         )
     message = MaskedRelease.from_bytes(content, masked_size(width, classes))
     noise = planned_noise(opened.plan, width, classes)
-    entries = {e.id: e for e in _entries(view, id)}
-    fault = _fault(entries, message, noise) if entries else None
-    told = (
+    ledger, fault = ledger_file(view.sites[id].folder), None
+    if ledger.is_file() and (entries := Ledger(ledger).account().entries):
+        fault = _fault({e.id: e for e in entries}, message, noise)
+    promised = (
         f"what it sent says nothing without the vectors of the other sites; the server "
         f"opened the sum over {len(records[-1].masked)} sites alone"
     )
     if noise.trust is None:
-        return MaskedEvidence(None, f"{told}, without noise", fault)
+        return f"{promised}, without noise", fault
     part = _noise_of_sum(view.run)
     low, high = part.interval
-    told += (
+    promised += (
         f", whose noise is {part.ratio:.3f} [{low:.3f}, {high:.3f}] of its claim, as long as "
         f"{noise.trust.assumption}"
     )
     if part.wrong and fault is None:
         fault = "that is not the noise which was charged for"
-    return MaskedEvidence(noise.noise_multiplier, told, fault)
-
-
-def _entries(view: RunView, id: int) -> tuple[Entry, ...]:
-    path = ledger_file(view.sites[id].folder)
-    return Ledger(path).account().entries if path.is_file() else ()
+    return promised, fault
 
 
 def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -> str | None:

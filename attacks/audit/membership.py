@@ -2,30 +2,17 @@
 
 Members are the samples that it was trained on, others are like them and were not used; the
 auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
-judged by two criteria, and any that fires is a leak. The control is *blind*: a regression of
-membership on values and labels that never asks the network (`attacks.inference.blind`). It tells
-the two where they differ in more than membership, which is no leak of the network.
+judged by two criteria, and any that is met is a leak. The control is *blind*: a regression of
+membership on values and labels that never queries the network (`attacks.inference.blind`).
+docs/audits.md has the table of verdicts.
 
-| verdict | when |
-|---|---|
-| leaks | an area under the curve is surely above 1/2 + `MARGIN`, and above the blind one (by |
-| | `MARGIN`, too, where the blind one is surely above 1/2), |
-| | or the true positives at 1 % false ones are surely above `LOUD`, above the upper bound |
-| | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`), |
-| | and above the upper bound of the blind ones |
-| no better than blind | all areas are surely below 1/2 + `MARGIN`, and all those true positives |
-| | at most `LOUD`, at 95 % each: all of them must hold; no area is surely other than 1/2, |
-| | and the estimate is 0 |
-| inconclusive | else, or fewer than `MIN_SAMPLES` members or others |
+A leak is tested at `ERROR` / (2 x attacks x networks of the run): uninformative scores give "leaks"
+in at most one of a hundred runs. All parts of a criterion must hold, so they need no share of that.
+Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
 
-A leak is tested at `ERROR` / (2 x attacks x networks of the run): scores that tell nothing give
-"leaks" in at most one of a hundred runs. All that a criterion asks must hold, so that its parts
-need no share of that. Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
-
-The estimate is the epsilon that scores would need, were they independent. Those of one network
-share its luck, so that it refutes no claim; above 0 it says that some are told, if only others by
-wrong answers. An area surely below 1/2 takes others for members, as where the two are swapped.
-Silence does not show that nobody can tell members: stronger attacks, or other shadows, may.
+The estimate is the epsilon that scores would need, were they independent. Those of one network are
+not, so that it refutes no claim. An area surely below 1/2 takes others for members, as where the
+two are swapped. Silence proves nothing: stronger attacks, or other shadows, may identify members.
 """
 
 import math
@@ -48,7 +35,7 @@ from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes
 
 MARGIN = 0.1
-"""Of the area under the curve that is let pass: 0.6 is a coin that is right six times of ten."""
+"""Tolerated of the area under the curve: 0.6 is a coin that is right six times of ten."""
 
 LOUD = 0.05
 """True positives at 1 % false ones that count as a leak: five times of what chance finds."""
@@ -191,12 +178,12 @@ def judge_scores(
             verdict = "leaks"
         elif all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
-    text = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
+    text = f"members are surely identified: {', '.join(fired)}" if fired else _sign(curves)
     if bar is not None and bar.tells:
-        text += f"; values and labels alone tell the two, by an area of {bar.curve.auc:.3f}"
+        text += f"; values and labels alone separate the two, by an area of {bar.curve.auc:.3f}"
     if min(n, m) < MIN_SAMPLES:
         text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
-    figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
+    figures = "; ".join(_figures(name, c, n, m) for name, c in curves.items())
     return curves, verdict, f"{text}; {figures}; {_terms(claim, confidence, estimate)}"
 
 
@@ -206,8 +193,8 @@ def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
         claimed = f"claimed epsilon {claim.epsilon:.3g}"
         above = ", which is above the claim but no proof" * (estimate > claim.epsilon)
     return (
-        f"at confidence {confidence:.4g}; an area of {0.5 + MARGIN} and {LOUD:.0%} found are let "
-        f"pass; {claimed}, an estimate of about {estimate:.2f}, were scores independent{above}"
+        f"at confidence {confidence:.4g}; tolerated: an area of {0.5 + MARGIN} and {LOUD:.0%} "
+        f"found; {claimed}, an estimate of about {estimate:.2f}, were scores independent{above}"
     )
 
 
@@ -240,8 +227,8 @@ def _sign(curves: Mapping[str, Roc]) -> str:
             "swapped, are alike, and have right labels"
         )
     if settings:
-        return f"some are surely told, but by less than is let pass: {', '.join(settings)}"
-    return "no attack surely tells members"
+        return f"some are surely identified, but below the tolerance: {', '.join(settings)}"
+    return "no attack surely identifies members"
 
 
 def _tells(curve: Roc) -> bool:
@@ -251,17 +238,17 @@ def _tells(curve: Roc) -> bool:
 
 
 def _silent(curve: Roc, members: int) -> bool:
-    """Whether an attack is like a coin, and surely tells members no better than is let pass."""
+    """Whether an attack is like a coin, and surely stays below the tolerance."""
     hits = round(curve.points[0].tpr * members)
     loudest = clopper_pearson(hits, members, 1 - 2 * SHOWN)[1]  # the upper end alone: 95 %
     return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD and not _tells(curve)
 
 
-def _told(name: str, curve: Roc, members: int, others: int) -> str:
+def _figures(name: str, curve: Roc, members: int, others: int) -> str:
     point = curve.points[0]
     (low, high), (few, many) = curve.auc_interval, point.interval
     return (
         f"{name}: an area of {curve.auc:.3f} [{low:.3f}, {high:.3f}], and {point.tpr:.1%} "
         f"[{few:.1%}, {many:.1%}] of {members} members found at 1 % false alarms among {others} "
-        f"others (in truth at most {point.fpr_bound:.1%})"
+        f"others (true rate at most {point.fpr_bound:.1%})"
     )

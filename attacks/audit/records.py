@@ -35,8 +35,7 @@ class SiteAudit:
     release: str | None = None  # its kind; None where nothing was released
     round: int | None = None
     noise_multiplier: float | None = None
-    epsilon: float | None
-    """That the ledger claims for all that the site did; None without a ledger."""
+    epsilon: float | None  # that the ledger claims for all that the site did; None without a ledger
     samples: int = 0  # scored ones
     attacks: tuple[ReconstructionScore, ...] = ()
     controls: tuple[ReconstructionScore, ...] = ()
@@ -112,7 +111,6 @@ class RunAudit:
         return [c.network.verdict for c in self.clients if c.network]
 
     def _mean(self, pick: Callable[[SiteAudit], ReconstructionScore | None]) -> float | None:
-        """The mean R^2 over the sites that have one."""
         scores = [s.r2 for c in self.clients if (s := pick(c)) is not None]
         values = [round(r2, 6) for r2 in scores if math.isfinite(r2)]
         return round(float(np.mean(values)), 6) if values else None

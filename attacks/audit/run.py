@@ -1,10 +1,8 @@
 """Audit a run: every site's audit, kept until all are through, and what they come to.
 
-What an interrupted audit goes on from: the sites that are through while others are not.
-
-A file a site, which says of what run and settings it is; one of others, or a damaged one, is as
-none. Privacy: they hold pictures of private samples, for the auditor alone, and go when the audit
-is through.
+An interrupted audit resumes from one file a site; a file of another run or other settings, or a
+damaged one, is ignored. Privacy: they hold pictures of private samples, for the auditor alone, and
+are removed when the audit is through.
 """
 
 import hashlib

@@ -137,10 +137,10 @@ def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
         return about
     from attacks.audit.masked import masked_evidence  # needs libraries that others do not
 
-    result = masked_evidence(job.view, job.site.id)
-    if result is None:
+    masked = masked_evidence(job.view, job.site.id)
+    if masked is None:
         return about
-    verdict, evidence = with_claim("masked", result.told, None, job.spent, result.fault)
+    verdict, evidence = with_claim("masked", masked[0], None, job.spent, masked[1])
     return replace(about, verdict=verdict, evidence=evidence)
 
 
@@ -223,7 +223,6 @@ def _attack(
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:
-    """The noised label counts beside a release."""
     if release.histogram is None:
         return None
     scale = histogram_scale(job.view.run, release)

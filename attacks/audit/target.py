@@ -1,17 +1,14 @@
-"""A network that was trained elsewhere, read from its file, and the samples to ask it about.
+"""A network that was trained elsewhere, read from its file, and the samples to query it with.
 
 | file | read as |
 |---|---|
 | `.safetensors` | a network that panas saved |
 | `.pt2` | a program of `torch.export`, images (b, c, h, w) to logits (b, classes), b dynamic |
 
-A program with one output (b, 1) is read as the logit of class 1 of two.
-
-**Loading a .pt2 can run code that is in it**, as torch unpickles parts of it and evaluates others:
-audit only files that you trust. A .safetensors of panas holds numbers and cannot. Formats that are
-pickles altogether (.pt, .pth) are refused. Images come in [-1, 1], which the network sees as
-((x + 1) / 2 - mean) / std; labels are indices of its outputs. A network that panas saved with the
-facts of its data has both of its own: columns are scaled, and classes numbered, as those say.
+**Loading a .pt2 can run code that is in it**, as torch unpickles parts of it and evaluates others;
+a .safetensors of panas cannot. Pickles (.pt, .pth) are refused. One output (b, 1) is the logit of
+class 1 of two. Images come in [-1, 1], which the network sees as ((x + 1) / 2 - mean) / std; labels
+are indices of its outputs. A network that panas saved has scales and classes of its own.
 """
 
 import logging
@@ -141,8 +138,6 @@ def _check_accuracy(query: Query, members: Samples, known: float) -> None:
 
 @dataclass(frozen=True)
 class _Program:
-    """A network as its file holds it."""
-
     network: nn.Module
     saved: SavedNetwork | None = None  # of panas
 
@@ -153,7 +148,6 @@ class _Program:
 
     @property
     def genome(self) -> Genome | None:
-        """Of a network of panas."""
         return self.saved.genome if self.saved else None
 
 

@@ -1,32 +1,17 @@
-"""What scores show, in a word and a sentence.
-
-| verdict | when |
-|---|---|
-| leaks | an attack's R^2 is above its bar by more than `MARGIN` |
-| no better than blind | it is not, and no attack finds single samples again |
-| inconclusive | the interval holds `MARGIN`, some are found again, there are fewer than |
-| | `MIN_SAMPLES` samples, or too few public samples to learn an attack from |
-| nothing left | the site sent no release |
-| masked | it sent a masked vector, which nobody sees alone |
+"""The verdict on a reconstruction audit, and its evidence (table: docs/audits.md).
 
 The bar of an attack is the best control that knows what the attack knows, but for the release
 (`attacks.threats.controls.blind_to`). All are scored on the same samples. Null hypothesis of each
 attack: its gain over *some* of these controls is at most `MARGIN`. It is rejected where the lower
 bounds of the gains over all of them are above. The bounds of all attacks on all sites of a run hold
-together at 1 - `ERROR`: at most so often does a run in which nothing leaks say "leaks" by its
-reconstructions. (`MARGIN` is a share of the error of the public mean, or of the mean of all others
-of the site where that is less. Each attack on each site is tested at its share of `ERROR`. Samples
-of one group are one draw.) Silence is at 95 %.
+together at 1 - `ERROR`. (`MARGIN` is a share of the error of the public mean, or of the mean of all
+others of the site where that is less. Each attack on each site is tested at its share of `ERROR`.
+Samples of one group are one draw.) Silence is at 95 %.
 
-The noiseless ceiling decides nothing (`attacks.threats.controls` says why). A sample is found again
-where its reconstruction is nearer to it than to others of its class, which what a class looks like
-cannot bring about: an attack that does so surely more often than its blind controls (at 1 - 0.05 /
-number of attacks) is not blind, however little of a sample it gets right. Whatever the attacks see,
-a release leaks that has less noise than the ledger was charged for, or a larger epsilon
-(`attacks.epsilon.release`), that no charge covers, or that says of itself what the ledger does not
-(`attacks.audit.evidence`).
-
-Silence of these attacks proves nothing: the proof is the ledger's epsilon, which stands beside.
+A sample is re-identified where its reconstruction is nearer to it than to others of its class. An
+attack that does so surely more often than its blind controls (at 1 - 0.05 / number of attacks) is
+not blind. A release leaks, whatever the attacks see, if its noise or epsilon is not the charged one
+(`attacks.epsilon.release`), or the ledger contradicts it (`attacks.audit.evidence`).
 """
 
 import math
@@ -94,16 +79,18 @@ def judge(
     mine, blind, total = (_by_group(s.errors, groups) for s in (best, bar, mean))
     low, high = gain_interval(mine, blind, total, rng=rng)
     enough = len(total) >= MIN_SAMPLES
-    again = _found_again(attacks, beside) if enough else ""
+    again = _reidentified(attacks, beside) if enough else ""
     surely = _surely(attacks, beside, total, groups, rng, ERROR / sites) if low > MARGIN else -1.0
     verdict: Verdict = "inconclusive"
     if surely > MARGIN:
         verdict = "leaks"
     elif enough and high <= MARGIN and not again:
         verdict = "no better than blind"
-    samples = _number(len(best.errors), len(total))
+    n, units = len(best.errors), len(total)
+    samples = f"{n} {'sample' if n == 1 else 'samples'}"
+    samples += "" if units == n else f" of {units} groups"
     evidence = _compared(best, bar, (low * unit, high * unit)) + (
-        f"on {samples}, of which {MARGIN * unit:.2g} is let pass"
+        f"on {samples}, with a tolerance of {MARGIN * unit:.2g}"
     )
     if verdict == "leaks":
         evidence += f"; surely {surely * unit:.3f} at least, at {ERROR:.0%} false alarms a run"
@@ -119,21 +106,14 @@ def judge(
     return verdict, evidence
 
 
-def _number(samples: int, units: int) -> str:
-    """How many were scored, in words."""
-    of_groups = "" if units == samples else f" of {units} groups"
-    return f"{samples} {'sample' if samples == 1 else 'samples'}{of_groups}"
-
-
 def _compared(
     best: ReconstructionScore, bar: ReconstructionScore, interval: tuple[float, float]
 ) -> str:
-    """An attack beside its bar, in words."""
     low, high = interval
     shown = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
     return (
         f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
-        f"({controls.in_words(bar.name)}) {bar.r2:.3f}: a difference of "
+        f"({bar.name.replace('image', 'sample')}) {bar.r2:.3f}: a difference of "
         f"{best.r2 - bar.r2:.3f} {shown}"
     )
 
@@ -158,7 +138,6 @@ def _blind(
 
 
 def _by_group(values: Float[Tensor, "n"], groups: Int[Tensor, "n"] | None) -> Float[Tensor, "g"]:
-    """Sums over groups."""
     if groups is None:
         return values.double()
     units, at = groups.unique(return_inverse=True)
@@ -186,7 +165,7 @@ def _surely(
     return float(least.max())
 
 
-def _found_again(
+def _reidentified(
     attacks: Sequence[ReconstructionScore], beside: Sequence[ReconstructionScore]
 ) -> str:
     """That an attack surely finds single samples more often than who is blind; empty if none."""

@@ -5,14 +5,9 @@ the clip. The adversary sees the first and the last weights, yet not those betwe
 
     score of canary j = (w_first - w_last)_j
 
-Canaries pass through the batches, clip, noise and divisor of `panas.privacy.gradients.private` as
-they are. Canaries on one layer's weights alone find noise that misses that layer; those of all
-layers do not.
-
-| symbol | name |
-|---|---|
-| j | `coordinates`, positions in all trainable weights written as one row |
-| C | `Plan.clip` |
+Canaries pass through `panas.privacy.gradients.private` as samples do. Canaries on one layer's
+weights alone find noise that misses that layer. j are `coordinates`, positions in all trainable
+weights written as one row; C is `Plan.clip`.
 
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), section 6 (Dirac canaries); Nasr et
 al. 2023.

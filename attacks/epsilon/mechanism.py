@@ -12,10 +12,9 @@ each and scores them; S is "the score is at least (at most) t".
 | D, D' | the worlds "in" and "out" |
 | TPR_L, FPR_U | Clopper-Pearson lower bound on P(S) in one world, upper one in the other |
 
-It shows that a claim is false, at the stated confidence. It cannot show that one is true (a better
-score, other neighbours or more draws may refute it still), nor an epsilon above `ceiling`, about
-ln(draws). With 10^5 draws the bound is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and
-within 40 to 50 % at 1e-5, where the events that matter are too rare to count.
+It cannot show that a claim is true, nor an epsilon above `ceiling`, about ln(draws). With 10^5
+draws the bound is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and within 40 to 50 % at
+1e-5, where events are too rare to count.
 Source: Jagielski et al. 2020, section 4; Nasr et al. 2021, section 3.
 """
 

@@ -3,11 +3,9 @@
 What was released less what it would be without noise, over the claimed standard deviation s, is k
 independent standard normal numbers if the claim is true: the sum of their squares is chi-square
 with k degrees of freedom. Tested apart, from both sides, are each array, its numbers of equal noise
-(a diagonal), each of its rows (a class), and each number, so that noise in one does not hide that
-another has none. Too much noise refutes a claim as well: what left is not what the mechanism makes,
-and may carry anything. The error is shared by Bonferroni, a third for each level, so that one
-number must be far off to be seen. Where compression has rounded noised numbers, their squares have
-the mean and variance that claimed noise has after the same rounding.
+(a diagonal), each of its rows (a class), and each number. The levels share the error by Bonferroni,
+a third each. Too much noise refutes a claim as well: the mechanism is another. Where compression
+has rounded noised numbers, their squares have the mean and variance of claimed noise so rounded.
 """
 
 import math
@@ -40,14 +38,11 @@ class ReleaseClaim:
     """A release that noise protects, the noise that it claims, and the truth behind it."""
 
     kind: str
-    arrays: Mapping[str, Tensor]
-    """What left."""
-    truth: Rows
-    """What it was made of, at least one row."""
+    arrays: Mapping[str, Tensor]  # what left
+    truth: Rows  # what it was made of, at least one row
     classes: int
     noise_multiplier: float
-    compression: Compression = "none"
-    """Of the run's releases, whose rounding is no noise."""
+    compression: Compression = "none"  # of the run's releases, whose rounding is no noise
 
     def __post_init__(self) -> None:
         if not is_noised(self.mechanism) or not len(self.truth.z):

@@ -13,12 +13,8 @@ abstains from the rest. If the training is (epsilon, delta)-private for one samp
 | r = k+ + k- | `guesses` |
 | v, V | `correct`, the guesses that were right, and the same as a random variable |
 
-A bound holds whatever the score is and whatever else the network was trained on. Several pairs
-(k+, k-) share the error (a union bound).
-
-It shows that a claim is false, at the stated confidence. It cannot show that one is true, nor an
-epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach a DP-SGD's
-claim; `attacks.epsilon.gradient_canaries` come nearer.
+Several pairs (k+, k-) share the error (a union bound). The audit can refute a claim at the stated
+confidence. It cannot confirm one, nor show an epsilon above `ceiling` (with 1,000 canaries 5.6).
 
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), algorithm 1, theorem 5.2, appendix D.
 """
@@ -111,15 +107,11 @@ class OneRunConfig:
 class OneRunAudit:
     """What the canaries of one training tell."""
 
-    lower_bound: float
-    """Epsilon is at least this, 0 or more, at `delta`."""
-    ceiling: float
-    """The bound if every guess were right."""
+    lower_bound: float  # epsilon is at least this, 0 or more, at `delta`
+    ceiling: float  # the bound if every guess were right
     canaries: int
-    guesses: int
-    """r of the pair (k+, k-) that gave the bound."""
-    correct: int
-    """v of the same pair."""
+    guesses: int  # r of the pair (k+, k-) that gave the bound
+    correct: int  # v of the same pair
     config: OneRunConfig
 
     @property

@@ -6,9 +6,7 @@ Two questions to one site's last release, both asked by someone who holds the tr
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this site's own
    samples: D is all of them, D' lacks one unit, a sample or a whole group. What D and D' give
    without noise is computed once; each draw of the noise is the mechanism run on the unit alone
-   and on nothing, less the same without noise. (Whether there is other noise where all samples
-   are, the first question asks.) The claim is epsilon of this release alone.
-   What it cannot show: see `attacks.epsilon.mechanism`.
+   and on nothing, less the same without noise. The claim is epsilon of this release alone.
 """
 
 from dataclasses import asdict, dataclass
@@ -42,16 +40,12 @@ class ReleaseAudit:
     """Standard deviation of the noise that was found there, over the claimed one."""
     noise_interval: tuple[float, float]
     """Of the same; all those of a sound release hold 1 at `NOISE_CONFIDENCE`."""
-    claimed_epsilon: float
-    """Of this release alone, at `delta`."""
-    epsilon_lower_bound: float
-    """By draws of the mechanism, at `confidence`."""
-    ceiling: float
-    """The largest bound that so many draws can show."""
+    claimed_epsilon: float  # of this release alone, at `delta`
+    epsilon_lower_bound: float  # by draws of the mechanism, at `confidence`
+    ceiling: float  # the largest bound that so many draws can show
     delta: float
     confidence: float
-    refuted: bool
-    """Whether there is other noise than claimed, less or more, or more epsilon."""
+    refuted: bool  # whether there is other noise than claimed, less or more, or more epsilon
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -119,7 +113,6 @@ def _taken(rows: Rows, which: Bool[Tensor, "n"]) -> Rows:
 def _scores(
     claim: ReleaseClaim, noise: NoiseSource, draws: int
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
-    """Likelihood ratios of `draws` outputs of each of the two worlds."""
     parts, s = claim.spread, claim.scale
     everyone, rest, unit = neighbours(claim.truth)
     nobody = Rows(unit.z[:0], unit.y[:0])

@@ -1,7 +1,7 @@
 """FSHA: a malicious server of split learning turns the client's network into one it can invert.
 
 The server trains an autoencoder on public images, whose encoder is the pilot f~. Instead of the
-task's gradients it sends the client those of a critic that tells z = f(x) from f~(public x), so
+task's gradients it sends the client those of a critic that separates z = f(x) from f~(public x), so
 that f learns to send what f~ would have sent, which the server's decoder inverts.
 
 | symbol | name |
@@ -19,9 +19,8 @@ f~^-1(f~(x_pub)); the client gets the gradients of D(z_i), to descend.
 Source: Pasquini, Ateniese and Bernaschi 2021 (arXiv 2012.02670). Their settings: width 1, six
 blocks in the critic and one step of it an iteration, lambda 500, constant learning rates 1e-5 (f,
 f~ and its decoder) and 1e-4 (D), batches of 64, 10,000 iterations. What differs makes narrow
-networks learn quickly; f imitates a pilot with swish far sooner than a linear one. The norm in the
-penalty is one a channel of z^, as in the authors' code; with one over all of z^, as in their text,
-the attack is far slower.
+networks learn quickly. The norm in the penalty is one a channel of z^, as in the authors' code; one
+over all of z^, as in their text, is far slower.
 """
 
 import math

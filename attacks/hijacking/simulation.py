@@ -34,22 +34,16 @@ from panas.runtime.store import read_tensors, write_tensors
 class Hijacked:
     """What the attack achieved."""
 
-    score: ReconstructionScore
-    """Of the reconstructions; its R^2 is against the mean public image."""
-    mean_image_mse: float
-    """Of the mean public image on the same samples: what a blind guess scores."""
-    autoencoder_mse: float
-    """Of f~^-1(f~(x)) on the same samples: what a perfect f would leave."""
-    curve: tuple[tuple[int, float], ...]
-    """(iteration, MSE of the scored samples)."""
+    score: ReconstructionScore  # of the reconstructions; its R^2 is against the mean public image
+    mean_image_mse: float  # of the mean public image on the same samples: what a blind guess scores
+    autoencoder_mse: float  # of f~^-1(f~(x)) on the same samples: what a perfect f would leave
+    curve: tuple[tuple[int, float], ...]  # (iteration, MSE of the scored samples)
     seconds: float
-    cpu_seconds: float
-    """Wall-clock and processor seconds of the iterations, over all sittings."""
+    cpu_seconds: float  # wall-clock and processor seconds of the iterations, over all sittings
     epsilon: float
     """Of the *weights* of f, by the client's DP-SGD, at `FSHAConfig.delta`; infinity without.
     It does not cover the smashed features."""
-    noise_multiplier: float
-    """sigma of that DP-SGD; 0 without."""
+    noise_multiplier: float  # sigma of that DP-SGD; 0 without
     truth: Float[Tensor, "m c h w"]
     reconstructions: Float[Tensor, "m c h w"]
 

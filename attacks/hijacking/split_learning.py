@@ -1,8 +1,8 @@
 """Split learning: a client sends smashed features, and a server answers with gradients.
 
 In each iteration the client draws a batch of its samples, sends z = f(x), receives one gradient a
-sample with respect to z, and steps f with Adam. It cannot tell whether the gradients serve the task
-that was promised: `attacks.hijacking.fsha` uses this.
+sample with respect to z, and steps f with Adam. It cannot check whether the gradients serve the
+promised task: `attacks.hijacking.fsha` uses this.
 
 | symbol | name |
 |---|---|
@@ -13,10 +13,9 @@ that was promised: `attacks.hijacking.fsha` uses this.
 | B, q | batch size (expected, under DP), and B / n |
 | C, sigma | clipping norm and noise multiplier of DP-SGD |
 
-With a defence the client runs DP-SGD on f: batches are Poisson samples, g_i is pulled back to one
-gradient of f a sample (that of z_i . g_i), clipped to C, summed, noised with sigma C and divided by
-B. This is T Poisson-sampled Gaussians for *the weights of f* alone: z leaves without noise, so that
-what a server sees has epsilon infinity whatever the weights' epsilon.
+With a defence the client runs DP-SGD on f: of Poisson batches, g_i is pulled back to one gradient
+of f a sample (that of z_i . g_i), clipped to C, summed, noised with sigma C and divided by B. This
+covers *the weights of f* alone: z leaves without noise, with epsilon infinity.
 
 Source: Gupta and Raskar 2018 (split learning without label sharing).
 """

@@ -1,16 +1,15 @@
 """Membership without the network: what values and labels say of who was trained on.
 
 Members and others may differ in more than membership (another hospital, another class mix). Then
-whatever a network is asked, scores tell the two, and no network has leaked. The control is a
-regression of membership on what every attack holds, the candidates themselves:
+scores separate the two although no network has leaked. The control is a regression of membership on
+the candidates themselves, by ridge:
 
 | part | columns |
 |---|---|
 | values | along the first `DIRECTIONS` principal directions, and squares of these (for scales) |
 | label | an indicator of each class |
 
-It is fitted by ridge on all folds but one and scores that one, so that it cannot know a candidate
-by heart. Samples of a group are in one fold.
+Each fold is scored by a fit on the others; samples of a group are in one fold.
 
 Source: Das, Zhang and Tramer 2024 (blind baselines beat membership inference attacks).
 """

@@ -14,11 +14,9 @@
 | pi_c | `shares`: of the site's samples, how many are of class c |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
-Blind to labels of rows is who answers the site's commonest class for each: a release is meant to
-tell the site's shares, and they may differ from the public ones. Blind to a histogram is who knows
-the public one, or nothing. The shares tell a site with few classes from
-others even where no label of a sample is told: the two are scored apart. Only the functions that
-score get the truth.
+Blind to labels of rows is who answers the site's commonest class for each; blind to a histogram is
+who knows the public one, or nothing. The two are scored apart, as shares may identify a site with
+few classes where no label is revealed. Only the functions that score get the truth.
 """
 
 from dataclasses import asdict, dataclass
@@ -57,10 +55,8 @@ class LabelScore:
 
     accuracy: float
     interval: tuple[float, float]  # Clopper-Pearson, 95 %
-    blind: float
-    """Accuracy of the site's commonest class for every row, or 1/k if that is higher."""
-    shuffled: float
-    """Expected accuracy of the attack's own guesses, dealt out at random."""
+    blind: float  # accuracy of the site's commonest class for every row, or 1/k if that is higher
+    shuffled: float  # expected accuracy of the attack's own guesses, dealt out at random
     beats_blind: bool
     """Whether rows tell labels, at 97.5 %; not by a lucky guess of the commonest class for
     everyone, which shuffling would not change."""
@@ -76,8 +72,7 @@ class HistogramScore:
     errs to the far side."""
     public: float  # distance of the public histogram
     uniform: float
-    beats_blind: bool
-    """Whether the release tells the histogram: even redrawn it is nearer."""
+    beats_blind: bool  # whether the release tells the histogram: even redrawn it is nearer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +142,12 @@ def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
 
 
 def _together(
-    *told: tuple[Float[Tensor, "classes"], Float[Tensor, "classes"] | float],
+    *estimates: tuple[Float[Tensor, "classes"], Float[Tensor, "classes"] | float],
 ) -> tuple[Float[Tensor, "classes"], Float[Tensor, "classes"]]:
-    """Counts that were told more than once, weighed by their noise, and the noise that is left."""
-    weights = [torch.as_tensor(s).expand_as(n).clamp(min=1e-4) ** -2 for n, s in told]
+    """Estimates of the same counts, weighed by their noise, and the noise that is left."""
+    weights = [torch.as_tensor(s).expand_as(n).clamp(min=1e-4) ** -2 for n, s in estimates]
     total = torch.stack(weights).sum(0)
-    counts = torch.stack([w * n for w, (n, _) in zip(weights, told, strict=True)]).sum(0)
+    counts = torch.stack([w * n for w, (n, _) in zip(weights, estimates, strict=True)]).sum(0)
     return (counts / total).clamp(min=0), total**-0.5
 
 
@@ -169,9 +164,9 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
     if not n or len(labels) != n:
         raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")
     right = int((labels == truth).sum())
-    mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
-    blind = max(float(theirs.max()), 1 / public.classes)
-    shuffled, interval = float((mine * theirs).sum()), clopper_pearson(right, n, 1 - ERROR)
+    guessed, actual = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
+    blind = max(float(actual.max()), 1 / public.classes)
+    shuffled, interval = float((guessed * actual).sum()), clopper_pearson(right, n, 1 - ERROR)
     beats_blind = interval[0] > max(blind, shuffled)
     return LabelScore(right / n, interval, blind, shuffled, beats_blind)
 

@@ -2,14 +2,11 @@
 
     z = (phi - mu) / s
 
-| symbol | name |
-|---|---|
-| phi | the logit-scaled confidence, `attacks.inference.membership.confidence_scores` |
-| mu, s | mean and standard deviation of phi over shadow networks, which the adversary trains |
-| n, k, v | candidates, shadow networks, views of an image |
-
-It is offline: shadow networks see public samples only, so that they are trained once for all
-candidates. z orders the candidates of a view as the paper's Phi(z) does, without running into 1.
+phi is the logit-scaled confidence (`attacks.inference.membership.confidence_scores`); mu and s are
+its mean and standard deviation over shadow networks, which the adversary trains. Shapes: n
+candidates, k shadow networks, v views of an image. It is offline: shadows see public samples only,
+so that they are trained once. z orders a view's candidates as the paper's Phi(z), without rounding
+to 1.
 Source: Carlini et al. 2022 (arXiv 2112.03570), sections IV to VI.
 """
 

@@ -1,8 +1,7 @@
 """Membership inference: which of some candidates was a network trained on?
 
-The adversary asks the network, images in and logits out, and holds candidates (images with labels)
-and public samples. The higher a candidate's score, the more it takes it for a member. Only
-`attacks.inference.roc` knows which are.
+The adversary queries the network, images in and logits out, and holds candidates (images with
+labels) and public samples. A member has a higher score. Only `attacks.inference.roc` knows members.
 
 | attack | score of (x, y) |
 |---|---|
@@ -10,8 +9,7 @@ and public samples. The higher a candidate's score, the more it takes it for a m
 | `confidence_scores` | phi = ln(p_y / (1 - p_y)), the logit-scaled confidence |
 | `attacks.inference.lira` | how unusual phi is for a network that was not trained on (x, y) |
 
-p is the softmax of the logits. A loss threshold finds samples that are easy; LiRA asks for each how
-easy it ought to be, and that is what finds members at few false positives.
+p is the softmax of the logits.
 Source: Yeom et al. 2018 (loss threshold); Carlini et al. 2022 (arXiv 2112.03570).
 """
 

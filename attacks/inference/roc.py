@@ -5,15 +5,11 @@
 | TPR(t), FPR(t) | shares of members, of others, whose score is at least t |
 | AUC | probability that a member scores above another, ties half |
 
-An average over all candidates hides whether *some* are found with hardly a false alarm: hence the
-true positives at 1 % and 0.1 % false positives. With m others, a rate below 1/m counts true
-positives above all others. The threshold comes from the others, so that its true rate of false
-positives is not the rate asked for: where j of m may lie above, `Point.fpr_bound` is the
-Clopper-Pearson bound of j of m.
-
-What it cannot show: an attack that finds nothing proves nothing. Intervals tell of other
-candidates, not of other trainings, and `epsilon_if_independent` is an estimate; for a bound that
-holds with one network see `attacks.epsilon.one_run`.
+An average hides whether *some* are found with hardly a false alarm: hence the true positives at
+1 % and 0.1 % false positives; with m others, a rate below 1/m counts those above all others. The
+threshold comes from the others: where j of m may lie above it, `Point.fpr_bound` is the
+Clopper-Pearson bound of j of m. Intervals are over other candidates, not over other trainings; for
+a bound that holds with one network see `attacks.epsilon.one_run`.
 Source: Carlini et al. 2022 (arXiv 2112.03570), section III; DeLong et al. 1988 (areas compared).
 """
 

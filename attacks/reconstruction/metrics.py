@@ -45,8 +45,7 @@ class ReconstructionScore:
     psnr: float
     ssim: float
     reidentified: float
-    intervals: Mapping[str, tuple[float, float]]
-    """Of each of the above, by name."""
+    intervals: Mapping[str, tuple[float, float]]  # of each of the above, by name
     errors: Float[Tensor, "n"]
     """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
     threat: str | None = None
@@ -90,9 +89,16 @@ def score(
     rng: np.random.Generator,
     among: Int[Tensor, "n k"] | None = None,
 ) -> ReconstructionScore:
-    """Compare reconstructions with the truth, images in [-1, 1], by the name of the attack.
+    """Compare reconstructions with the truth.
 
-    `mean_image` is the public one; `among` is of `candidates`, or None for others at random.
+    Args:
+        name: of the attack.
+        truth: the samples, in [-1, 1].
+        images: their reconstructions, in the same order and range.
+        mean_image: the mean public image.
+        rng: of the bootstrap, and of candidates.
+        among: rows of `candidates`; None: others at random.
+
     """
     errors = squared_errors(truth, images)
     reference = squared_errors(truth, mean_image.expand_as(truth))

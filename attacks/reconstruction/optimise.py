@@ -17,10 +17,6 @@ the start with the lowest loss. As noise grows the image stays near x_c, a blind
 | noise | expected squared norm of the noise on z: d s^2 for a row, over n_c^2 for a class's mean |
 | TV(x) | mean absolute difference of neighbouring values (total variation, anisotropic) |
 
-It seeks one image that fits, where ridge and decoder give the mean of all that do, which has the
-lower squared error if many images share a representation. It is stronger where a representation
-holds nearly all of its image, and where public images are few.
-
 Source: Mahendran and Vedaldi 2015 (inverting representations by optimisation, TV prior); Geiping et
 al. 2020 (restarts, boxed Adam).
 """

@@ -87,15 +87,15 @@ def ridge_on_noise(
     images = class_means(x, known)
     seen, sizes = observation.estimates(), observation.counts()
     for c in known.y.unique().tolist():
-        mine, size = known.y == c, round(float(sizes[c]))
-        draws = rng.multinomial(size, np.full(int(mine.sum()), 1 / int(mine.sum())), SIMULATIONS)
+        in_c, size = known.y == c, round(float(sizes[c]))
+        draws = rng.multinomial(size, np.full(int(in_c.sum()), 1 / int(in_c.sum())), SIMULATIONS)
         share = torch.from_numpy(draws / size).float()  # each row: a site's mix of public samples
-        sums = size * share @ observation.known_z[mine]
+        sums = size * share @ observation.known_z[in_c]
         sums = sums + scale * torch.randn(*sums.shape, generator=generator)
         counted = None
         if isinstance(observation.estimate, ClassSums):
             counted = size + scale * torch.randn(SIMULATIONS, generator=generator)
         mu = observation.known_means[c].expand_as(sums)
-        linear = fit(estimate_means(sums, counted, mu), share @ x[mine] - images[c])
+        linear = fit(estimate_means(sums, counted, mu), share @ x[in_c] - images[c])
         images[c] += linear(seen[c][None])[0].float()
     return images.clamp(-1, 1).unflatten(1, known.shape)

@@ -9,11 +9,9 @@
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
 | ridge (all others), and so on | the weights, and all other samples of the site | rows |
 
-The last takes what the first ones see of a row beyond what they see of other rows of its class, and
-adds it to the guess from all other samples (`attacks.threats.controls`). So a site that differs
-from the public samples hides no leak behind the error that all its reconstructions share.
-
-The truth is here only to be scored against: each attack is called with an `Observation`.
+The last adds what the first ones see of a row, beyond other rows of its class, to the guess from
+all other samples (`attacks.threats.controls`): the common error of all reconstructions of a site
+hides no leak. The truth is only scored against: each attack is called with an `Observation`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,8 +114,6 @@ def attack_release(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What an attack made of each sample, and what it knew."""
-
     threat: str
     images: Float[Tensor, "n c h w"]
 
@@ -147,7 +143,6 @@ class _Suite:
         return controls.by_others(self.observation.public, self.private, self.config.others)
 
     def blind(self) -> dict[str, Tensor]:
-        """What is known of each sample without the release, by control."""
         public, y, held_out = self.observation.public, self.private.y, self.config.held_out
         results = {
             "mean image": controls.mean_image(public).expand_as(self.private.inputs()),
@@ -207,7 +202,6 @@ class _Suite:
         return tried, noiseless
 
     def _of_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The attacks besides inverters, which need the weights."""
         seen, inversion, y = self.observation, self.config.inversion, self.private.y
         if seen.noised_sums:
             yield "ridge on noise", ridge_on_noise(seen, rng=self.rng)[y]

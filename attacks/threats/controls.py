@@ -1,36 +1,23 @@
-"""What an attack must be compared with before its error means anything.
+"""Controls: what an attack must be compared with before its error means anything.
 
 | control | what it shows |
 |---|---|
 | mean image | the mean public image for everyone: R^2 = 0 by definition |
-| same-class mean | the mean public image of the sample's class: what a label alone gives away |
+| same-class mean | the mean public image of the sample's class: what a label alone reveals |
 | held-out class mean | the same, with samples of the site that no release was made of |
 | leaked mean, class mean, regression | guesses from the samples that leaked, and public ones |
 | others' mean, class mean, regression | guesses from all samples of the site but the one guessed |
 | unrelated image | a public image drawn at random: what a sharp but wrong picture scores |
-| shuffled | the attack's own reconstructions, each given to a sample of another class |
+| shuffled | the attack's reconstructions, each given to a sample of another class |
 | random extractor | the attacks on raw rows of an untrained bottom: what architecture alone leaks |
 | ceiling | the attacks on noiseless raw rows of what made the release: as the paper's release |
 
-The first three, and the guesses below, are *blind*: they use no release. An
-attack that does not beat those of its own knowledge (`blind_to`) shows no leak. Leaked samples are
-known to the threat that has them, and to its controls alone. All others are in every bar: they are
-what the site's population looks like, which a sound release is meant to tell; a site may differ
-from the public samples, and then any attack that learns of the site beats public means without
-knowing any one training sample.
+The first five are *blind*: they use no release. An attack that does not beat those of its own
+knowledge (`blind_to`) shows no leak. docs/audits.md says how to read the others; none decides a
+verdict. The ceiling neither makes a leak nor excuses one: it and the attacks are the best of a few
+inverters, and a release may hold what those rows do not.
 
-A shuffled score above 0 says that reconstructions carry what the site's samples have in
-common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
-bounds what protecting the weights can do; a common map has no weights to protect, and goes without.
-Only the auditor can compute it, the ceiling, and what needs samples of the site.
-
-The ceiling decides nothing. No *best possible* attack on a release can beat the best possible one
-on the noiseless rows that it was computed from, by the same knowledge. But ceiling and attacks are
-the best of a few inverters, so that one above the ceiling shows how weak these are, or that its
-score is what it knew before. It may also be a leak: a release may hold what those rows do not. So
-a score above the ceiling neither makes a leak nor excuses one; the bar decides.
-
-Blind guesses: what labels and known samples say of a sample that nobody looked at.
+Blind guesses of x, a sample of class c, from labels and known samples:
 
 | guess | x of a sample of class c |
 |---|---|
@@ -46,18 +33,12 @@ Blind guesses: what labels and known samples say of a sample that nobody looked 
 | a = n / (n + s), v = n_c / (n_c + t) | shrinkage; s and t (`STRENGTHS`) are chosen by the error |
 | | on known samples, each left out of its own guess |
 
-Regression holds the others as limits, so that it follows a site whose mean, classes or spread
-differ from the public ones. Known are a few leaked samples, or *all others*: every sample of the
-site but the one that is guessed. The second is what anybody could say of a sample that had not
-taken part; more than that can only come from the sample itself.
-
 Source: James and Stein 1961 (shrinkage); Kasiviswanathan and Smith 2014 (what a sample's absence
 would have told is no leak); Balle et al. 2022 (an adversary that knows all others).
 """
 
 import copy
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -81,29 +62,6 @@ GUESSES = ("mean", "class mean", "regression")
 BATCH = 512  # samples that are summed at a time
 
 
-def from_known(
-    public: Samples, known: Samples, y: Int[Tensor, "m"]
-) -> dict[str, Float[Tensor, "m c h w"]]:
-    """Guesses of samples with labels y from public and known samples, of which they are none."""
-    results = {}
-    for name, (base, s, t) in _rules(public, known, None).items():
-        guess = _Sums.of(known, base).guess(base[y], y, s, t, None)
-        results[name] = guess.float().unflatten(1, public.shape)
-    return results
-
-
-def from_all_others(
-    public: Samples, samples: Samples, others: Samples | None
-) -> dict[str, Float[Tensor, "m c h w"]]:
-    """Guesses of each of some samples from public ones, `others`, and the rest of `samples`."""
-    result, y = {}, samples.y
-    for name, (base, s, t) in _rules(public, samples, others).items():
-        own = samples.inputs().flatten(1).double() - base[y]
-        guess = _Sums.of_both(samples, others, base).guess(base[y], y, s, t, own)
-        result[name] = guess.float().unflatten(1, public.shape)
-    return result
-
-
 def _rules(
     public: Samples, known: Samples, others: Samples | None
 ) -> dict[str, tuple[Float[Tensor, "classes p"], float, float]]:
@@ -113,7 +71,7 @@ def _rules(
     x, y = known.inputs().flatten(1).double(), known.y
     best, lowest = (zero, 0.0, math.inf), math.inf
     for base in (zero, means):
-        sums, own = _Sums.of_both(known, others, base), x - base[y]
+        sums, own = _Sums.of(base, known, others), x - base[y]
         for s, t in product(*STRENGTHS):
             # Without a base there is nothing that a mean could be drawn to.
             if s and base is zero:
@@ -132,21 +90,15 @@ class _Sums:
     counts: Float[Tensor, "classes"]
 
     @classmethod
-    def of(cls, samples: Samples, base: Float[Tensor, "classes p"]) -> "_Sums":
-        sums = torch.zeros_like(base)
-        for x, y in _batches(samples):
-            sums.index_add_(0, y, x - base[y])
-        return cls(sums, samples.histogram().double())
-
-    @classmethod
-    def of_both(
-        cls, samples: Samples, others: Samples | None, base: Float[Tensor, "classes p"]
-    ) -> "_Sums":
-        mine = cls.of(samples, base)
-        if others is None:
-            return mine
-        theirs = cls.of(others, base)
-        return cls(mine.sums + theirs.sums, mine.counts + theirs.counts)
+    def of(cls, base: Float[Tensor, "classes p"], *sets: Samples | None) -> "_Sums":
+        total = cls(torch.zeros_like(base), torch.zeros(len(base), dtype=torch.float64))
+        for samples in (s for s in sets if s is not None):
+            sums = torch.zeros_like(base)
+            for at in torch.arange(len(samples)).split(BATCH):
+                x, y = samples.inputs(at).flatten(1).double(), samples.y[at]
+                sums.index_add_(0, y, x - base[y])
+            total = cls(total.sums + sums, total.counts + samples.histogram().double())
+        return total
 
     def guess(
         self,
@@ -167,11 +119,6 @@ class _Sums:
         return base + a * d + v * (d_c - d)
 
 
-def _batches(samples: Samples) -> Iterator[tuple[Float[Tensor, "b p"], Int[Tensor, "b"]]]:
-    for at in torch.arange(len(samples)).split(BATCH):
-        yield samples.inputs(at).flatten(1).double(), samples.y[at]
-
-
 PUBLIC = ("mean image", "same-class mean", "held-out class mean")
 OTHERS = tuple(f"others' {name}" for name in GUESSES)
 LEAKED = tuple(f"leaked {name}" for name in GUESSES)
@@ -183,11 +130,6 @@ BLIND = (*PUBLIC, *OTHERS)
 def blind_to(threat: str | None) -> tuple[str, ...]:
     """The controls that know what a threat knows besides the release."""
     return (*BLIND, *LEAKED) if threat == LeakedPairs.name else BLIND
-
-
-def in_words(name: str) -> str:
-    """A control's name, as a sentence has it: the data may be a table."""
-    return name.replace("image", "sample")
 
 
 def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
@@ -211,16 +153,23 @@ def by_others(
     public: Samples, samples: Samples, others: Samples | None
 ) -> dict[str, Float[Tensor, "n c h w"]]:
     """Each sample as all others of its site have it: the rest of `samples`, and `others`."""
-    values = from_all_others(public, samples, others)
-    return {f"others' {name}": images for name, images in values.items()}
+    images, y = {}, samples.y
+    for name, (base, s, t) in _rules(public, samples, others).items():
+        own = samples.inputs().flatten(1).double() - base[y]
+        guess = _Sums.of(base, samples, others).guess(base[y], y, s, t, own)
+        images[f"others' {name}"] = guess.float().unflatten(1, public.shape)
+    return images
 
 
 def by_leaked(
     public: Samples, leaked: Samples, y: Int[Tensor, "n"]
 ) -> dict[str, Float[Tensor, "n c h w"]]:
     """For each label what leaked samples, and public ones, say of its class."""
-    values = from_known(public, leaked, y)
-    return {f"leaked {name}": images for name, images in values.items()}
+    images = {}
+    for name, (base, s, t) in _rules(public, leaked, None).items():
+        guess = _Sums.of(base, leaked).guess(base[y], y, s, t, None)
+        images[f"leaked {name}"] = guess.float().unflatten(1, public.shape)
+    return images
 
 
 def unrelated_image(

@@ -7,9 +7,7 @@
 | `LeakedPairs` | few private samples with their representations |
 
 In each it sees releases, heads and the lengths of messages, and knows the public samples. An attack
-that needs the weights takes an `Observation[WhiteBox]`, and nothing else. White-box is the
-strongest, and realistic: DP-SGD's weights may be published, or shared with who serves them. A
-common map is public: everybody has it, and there is nothing for a shadow to stand for.
+that needs the weights takes an `Observation[WhiteBox]`. A common map is public: it has no shadow.
 """
 
 from dataclasses import dataclass, replace

@@ -10,15 +10,10 @@ Privacy: an attack never holds a site. Private samples are held by `attacks.audi
 | n_c | number of the site's samples of class c |
 | mu_c | mean of u over the known samples of class c |
 
-| a release gives | what there is to invert |
-|---|---|
-| rows | each sample's z |
-| sums | one estimate a class, of its mean u |
-| public rows | no private row: at best the mean of a class's public rows |
-
-One estimate a class gives every sample of the class the same image. Every attack is told each
-sample's true class, which it reads beside z, and so must beat the same-class mean. (A of moments, a
-mixture over all classes, is not used.)
+Rows give each sample's z; sums give one estimate a class, of its mean u; public rows hold no
+private row, at best the mean of a class's. One estimate a class gives all its samples the same
+image. Every attack knows each sample's true class, and so must beat the same-class mean. (A of
+moments, a mixture over all classes, is not used.)
 """
 
 from collections.abc import Callable, Mapping

@@ -11,7 +11,6 @@ import typer
 
 from attacks.audit.external_model import MEMBERSHIP, ModelAuditConfig
 from attacks.audit.external_model import audit_model as attack
-from attacks.audit.membership import PrivacyClaim
 from attacks.audit.run import audit_run
 from attacks.audit.target import ExternalModel
 from dprbft.config.files import load_config
@@ -19,7 +18,7 @@ from dprbft.paths import is_hub
 from dprbft.run.bookkeeping import is_done, timed
 from panas.runtime.errors import BadInput
 from panas_cli.progress import Display
-from panas_cli.requests import FailOn, ModelRequest
+from panas_cli.requests import FailOn
 from panas_cli.text.audit_output import show_audit, show_model_audit
 from panas_cli.text.printing import print_json
 
@@ -54,36 +53,29 @@ def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: b
     fail(fail_on, result.verdicts)
 
 
-def audit_model(request: ModelRequest) -> None:
+def audit_model(
+    model: ExternalModel,
+    config: ModelAuditConfig,
+    out: Path | None,
+    fail_on: FailOn | None,
+    json: bool,
+) -> None:
     """Attack a network that was trained elsewhere: who was it trained on?"""
-    model = ExternalModel(
-        file=request.file,
-        data=request.data,
-        others=request.others,
-        label=request.label,
-        mean=request.mean,
-        std=request.std,
-        accuracy=request.accuracy,
-        claim=PrivacyClaim(epsilon=request.epsilon, delta=request.delta),
-    )
-    config = ModelAuditConfig(
-        shadows=request.shadows, outputs=request.outputs, workers=request.workers
-    )
     with Display() as display:
 
         def report(text: str) -> None:
             if text == MEMBERSHIP:  # the first step: its files have been read
-                display.stage("audit", 1 + request.outputs)
+                display.stage("audit", 1 + config.outputs)
             display.report(text)
 
-        result = attack(model, config, out=request.out, on_progress=report)
-        if request.out is not None:
-            display.say(f"audit.json and pictures: {request.out}")
-    if request.json:
+        result = attack(model, config, out=out, on_progress=report)
+        if out is not None:
+            display.say(f"audit.json and pictures: {out}")
+    if json:
         print_json(result.to_json())
     else:
         show_model_audit(result)
-    fail(request.fail_on, [result.verdict])
+    fail(fail_on, [result.verdict])
 
 
 def steps(clients: int, workers: int) -> int:

@@ -29,7 +29,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
 from panas_cli.commands.job import device_named
-from panas_cli.requests import Asked, Request
+from panas_cli.requests import CompareRequest, Request
 from panas_cli.text.comparison import as_csv, as_markdown, print_table_of
 from panas_cli.text.printing import counted, print_json, print_words
 from panas_cli.text.sentences import sentence
@@ -40,21 +40,21 @@ EVERY = 10.0
 """Seconds between two lines of what goes on within a run, at least."""
 
 
-def compare(request: Request, asked: Asked) -> None:
+def compare(request: Request, options: CompareRequest) -> None:
     """Carry out all runs of a comparison, then write and show its table."""
     folder = request.out or Path("runs") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
     kept = folder / REQUEST
     if request.resume and not kept.exists():
         raise BadInput(f"expected a comparison to resume at {folder}, found none; leave it out")
     record = read_json(kept) if request.resume else {}
-    comparison = _comparison(request, asked, record)
+    comparison = _comparison(request, options, record)
     planned = plan(comparison)
     check_folder(folder, planned, resume=request.resume)
     device = device_named(request.device)
     workers = request.workers or (1 if device == "cuda" else default_workers())
     display = _Display(planned, folder)
     with exclusive(folder / "compare", wait=False):
-        write_json(kept, _written(asked, record, comparison))
+        write_json(kept, _written(options, record, comparison))
         machine = Machine(workers=workers, device=device, listener=display.event)
         results = carry_out(folder, planned, machine, display.ended)
         if not results.found:  # there is nothing to show
@@ -69,11 +69,11 @@ def compare(request: Request, asked: Asked) -> None:
         raise error
 
 
-def _comparison(request: Request, asked: Asked, known: dict[str, Any]) -> Comparison:
+def _comparison(request: Request, options: CompareRequest, known: dict[str, Any]) -> Comparison:
     """What is to be compared; what is not said on resuming is as it was."""
 
     def said(name: str) -> Any:
-        given = getattr(asked, name)
+        given = getattr(options, name)
         return known.get(name) if given is None else given
 
     size = said("size") or "smoke"
@@ -96,11 +96,13 @@ def _comparison(request: Request, asked: Asked, known: dict[str, Any]) -> Compar
     )
 
 
-def _written(asked: Asked, known: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+def _written(
+    options: CompareRequest, known: dict[str, Any], comparison: Comparison
+) -> dict[str, Any]:
     """The request, for the same command with --resume alone."""
-    given = {k: v for k, v in asdict(asked).items() if v is not None}
-    if asked.experiment:
-        given["experiment"] = str(asked.experiment.resolve())
+    given = {k: v for k, v in asdict(options).items() if v is not None}
+    if options.experiment:
+        given["experiment"] = str(options.experiment.resolve())
     settings = {**comparison.settings, "seed": comparison.first_seed}
     return {**known, **given, "settings": settings}
 
@@ -110,7 +112,6 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 
 
 def _columns(text: str | None) -> tuple[ColumnName, ...] | None:
-    """The columns of a word: sound, paper, or both."""
     known = get_args(ColumnName)
     if text in (None, "both"):
         return None if text is None else known
@@ -120,7 +121,6 @@ def _columns(text: str | None) -> tuple[ColumnName, ...] | None:
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:
-    """The table as files, and its pictures."""
     write_json(folder / TABLE, found)
     write_bytes(folder / "compare.md", as_markdown(found).encode())
     write_bytes(folder / "compare.csv", as_csv(found).encode())

@@ -60,7 +60,7 @@ def start(
     `after`, the directory must be there, from the command of that name. `clients` are the
     names or numbers of sites that the user gives.
     """
-    run = request.out or _new_folder()
+    run = request.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}"
     if after and (request.out is None or not (run / "config.toml").is_file()):
         raise BadInput(
             f"expected --out DIR, a directory that `panas {after}` has filled, got "
@@ -84,7 +84,6 @@ def start(
 
 
 def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of sites that are given by their names, or by their numbers."""
     if not clients:
         return ()
     made = sites_file(run).exists()
@@ -101,17 +100,12 @@ def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int,
 
 
 def _warn_of_large(epsilon: float) -> None:
-    """Say it where a budget bounds next to nothing."""
     if LARGE_EPSILON < epsilon < math.inf:
         warnings.warn(
             f"epsilon {epsilon:g} bounds next to nothing: what is released may be e^{epsilon:g} "
             "times likelier with a sample than without it; 1 to 10 is usual",
             stacklevel=2,
         )
-
-
-def _new_folder() -> Path:
-    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def device_named(name: str) -> str:
@@ -153,7 +147,7 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     return joining_price_line(list(result.values()), budgets, rests)
 
 
-def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
+def show_forecast(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
     """Say how long stages to come will take, for the sites that the user names."""
     result = forecast(
         run, stages, workers=job.workers, device=job.device, clients=job.chosen or None

@@ -60,18 +60,16 @@ def _books(run: Path) -> list[tuple[SitePaths, Ledger]]:
 
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
-    """The cards of all sites of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
     for paths, book in _books(run):
         account = book.account().as_owned(paths.run)
         row = card_of(account, group) | _file(book)
         rows.append({"client": paths.index, "name": paths.name} | row)
-        lines += [*card_lines(paths.name, account, row), *_stays(paths), *_told(row), ""]
+        lines += [*card_lines(paths.name, account, row), *_stays(paths), *_file_lines(row), ""]
     return {"run": str(run), "clients": rows}, lines
 
 
 def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
-    """The card of a site over all its runs, as JSON and as lines."""
     book = Ledger(site / LEDGER)
     account = book.account()
     row = card_of(account, group) | _file(book)
@@ -89,7 +87,7 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     )
     record = {"site": str(site)} | row | {"left": json_number(left)}
     record["runs"] = [{"run": name} | card_of(own, group) for name, own in runs.items()]
-    return record, [*lines, *_told(row), ""]
+    return record, [*lines, *_file_lines(row), ""]
 
 
 def _stays(paths: SitePaths) -> Iterator[str]:
@@ -109,7 +107,6 @@ def _stays(paths: SitePaths) -> Iterator[str]:
 
 
 def _file(book: Ledger) -> dict[str, Any]:
-    """The state of a ledger's file."""
     count, digest = book.head()
     return {
         "chain": {"lines": count, "hash": digest},
@@ -120,7 +117,7 @@ def _file(book: Ledger) -> dict[str, Any]:
     }
 
 
-def _told(row: dict[str, Any]) -> Iterator[str]:
+def _file_lines(row: dict[str, Any]) -> Iterator[str]:
     yield f"  ledger: {row['chain']['lines']} lines, whole; its last line has hash"
     yield f"    {row['chain']['hash']}"
     for line in row["notes"]:

@@ -20,12 +20,12 @@ from dprbft.run.summary import summarise
 from dprbft.run.view import has_results
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
-from panas_cli.commands.job import Job, prices, start, tell_time
+from panas_cli.commands.job import Job, prices, show_forecast, start
 from panas_cli.commands.sites.hub import opened, with_hub
 from panas_cli.progress import Display
 from panas_cli.requests import Reach, Request
 from panas_cli.text.output import show
-from panas_cli.text.sentences import PublicSamples, found_lines, seen_lines
+from panas_cli.text.sentences import PublicSamples, data_lines, seen_lines
 
 NO_NETWORKS = (
     "no public samples, so that networks have nothing to learn from: sites predict with heads "
@@ -62,7 +62,7 @@ def _stages(job: Job, reach: Reach) -> None:
             if not run.elsewhere:
                 for line in (*seen_lines(run.view), *prices(run, there)):
                     display.say(line)
-                tell_time(job, run, display, [s for s in stages if not is_done(job.run, s)])
+                show_forecast(job, run, display, [s for s in stages if not is_done(job.run, s)])
             if "join" in stages:
                 display.stage("join", totals["join"])
                 exchange_stage(run)
@@ -92,13 +92,12 @@ def _has_results(run: Path) -> bool:
 
 
 def _found(run: OpenRun) -> list[str]:
-    """The first lines: what data there are, and what of them has no protection."""
     view, source = run.view, run.config.data.source
     sites = len(run.sites.names)
     split = run.config.federation.comes_split  # by their owners, not by this run
     own = not (split or source.built_in or source.public_data)
     few = range(sites if sites <= MOST_COUNTED and not run.elsewhere else 0)
-    return found_lines(
+    return data_lines(
         "data that come split" if split else Path(source.dataset).name,
         view.facts,
         sites,

@@ -7,12 +7,7 @@ from rich.table import Table
 from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
-from panas_cli.text.printing import (
-    figure,
-    print_titled,
-    print_words,
-    titled,
-)
+from panas_cli.text.printing import figure, print_titled, print_words, titled
 
 HEADERS = {
     "same-class mean": "class\nmean",
@@ -53,17 +48,14 @@ def show_model_audit(audit: ModelAudit) -> None:
 
 
 def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
-    """R^2 of the best attack and of its controls, and what each release claims."""
+    left = ("site", "release", "best attack", "verdict")
+    of_release = ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim")
     table = titled(
-        "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)"
+        "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)",
+        (*left[:3], "R^2", "bar", *HEADERS.values(), *of_release, "verdict"),
+        left,
     )
-    for name in ("site", "release", "best attack", "R^2", "bar", *HEADERS.values()):
-        table.add_column(
-            name, justify="left" if name in ("site", "release", "best attack") else "right"
-        )
-    for name in ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict", min_width=10)
+    table.columns[-1].min_width = 10
     for c, best in rows:
         controls = [None if (s := c.control(name)) is None else s.r2 for name in HEADERS]
         shown: tuple[float | None, ...] = (None, None, None)

@@ -15,6 +15,7 @@ from panas_cli.text.printing import (
     print_table,
     print_text,
     print_words,
+    size_text,
 )
 
 Figures = Mapping[str, Any]
@@ -34,34 +35,34 @@ class Line:
     figures: Figures
 
 
-def print_table_of(found: Mapping[str, Any], folder: Path) -> None:
+def print_table_of(record: Mapping[str, Any], folder: Path) -> None:
     """The table, and what its figures mean, on stdout."""
-    if found["experiment"]:
-        print_words(found["experiment"]["title"])
+    if record["experiment"]:
+        print_words(record["experiment"]["title"])
         print_text("")
-    for row in found["rows"] or [None]:
-        lines = [line for line in lines_of(found) if line.row == row]
+    for row in record["rows"] or [None]:
+        lines = [line for line in lines_of(record) if line.row == row]
         if row is not None:
             print_text(row)
-        for headers, cells in (_quality(found, lines), _costs(found, lines)):
+        for headers, cells in (_quality(record, lines), _costs(record, lines)):
             print_table(headers, cells, left=2, keys=2)
             print_text("")
-    for text in (*meaning(found), *warnings(found), f"directory: {folder}"):
+    for text in (*meaning(record), *warnings(record), f"directory: {folder}"):
         print_words(text)
 
 
-def lines_of(found: Mapping[str, Any]) -> Iterator[Line]:
+def lines_of(record: Mapping[str, Any]) -> Iterator[Line]:
     """All lines of the table: by row, then by method, then by column."""
-    for row in found["rows"] or [None]:
-        for method, entry in found["methods"].items():
+    for row in record["rows"] or [None]:
+        for method, entry in record["methods"].items():
             part = entry["rows"].get(row, {"columns": {}}) if row else entry
             for column, figures in part["columns"].items():
                 yield Line(row, method, column, figures)
 
 
-def as_markdown(found: Mapping[str, Any]) -> str:
+def as_markdown(record: Mapping[str, Any]) -> str:
     """A document: a table of figures and one of rounds and bytes to each target, by row."""
-    about = found["experiment"]
+    about = record["experiment"]
     parts = [f"# {about['title']}" if about else "# Comparison", ""]
     if about:
         parts += [
@@ -69,25 +70,25 @@ def as_markdown(found: Mapping[str, Any]) -> str:
             "",
             *([about["about"], ""] if about["about"] else []),
         ]
-    for row in found["rows"] or [None]:
-        lines = [line for line in lines_of(found) if line.row == row]
+    for row in record["rows"] or [None]:
+        lines = [line for line in lines_of(record) if line.row == row]
         parts += [f"## {row}", ""] if row is not None else []
-        for table in (_quality(found, lines), _costs(found, lines)):
+        for table in (_quality(record, lines), _costs(record, lines)):
             parts += [*_markdown(*table, left=2), ""]
-        if found["targets"]:
-            heads = ["method", "column", *(f"to {t:g}" for t in found["targets"])]
-            cells = [[x.method, x.column, *map(_target, _goals(found, x))] for x in lines]
+        if record["targets"]:
+            heads = ["method", "column", *(f"to {t:g}" for t in record["targets"])]
+            cells = [[x.method, x.column, *map(_target, _goals(record, x))] for x in lines]
             parts += [*_markdown(heads, cells, left=2), ""]
-        parts += _published(found, row)
-    parts += [f"- {text}" for text in (*meaning(found), *warnings(found))]
+        parts += _published(record, row)
+    parts += [f"- {text}" for text in (*meaning(record), *warnings(record))]
     return "\n".join(parts) + "\n"
 
 
-def as_csv(found: Mapping[str, Any]) -> str:
+def as_csv(record: Mapping[str, Any]) -> str:
     """One line a row, method and column; names of figures as in compare.json."""
     rows = [
         {"row": x.row or "", "method": x.method, "column": x.column, **_flat(x.figures)}
-        for x in lines_of(found)
+        for x in lines_of(record)
     ]
     every = dict.fromkeys(name for row in rows for name in row)
     # A figure that one line has in parts, and another not at all, is a column for each part.
@@ -100,18 +101,18 @@ def as_csv(found: Mapping[str, Any]) -> str:
     return content.getvalue()
 
 
-def meaning(found: Mapping[str, Any]) -> list[str]:
+def meaning(record: Mapping[str, Any]) -> list[str]:
     """What the figures are."""
-    first, seeds = found["first"], len(found["seeds"])
+    first, seeds = record["first"], len(record["seeds"])
     lines = [
         f"accuracy: mean and standard deviation over sites and {counted(seeds, 'seed')}, on the "
         "sites' own test splits: the simulator's view",
         "rounds to an accuracy: until the mean over sites is there; in brackets, in how many runs",
         "epsilon: of everything that left, as the ledgers have it; the worst site",
-        *_kept_at_home(found),
-        *_trusted(found),
+        *_kept_at_home(record),
+        *_trusted(record),
     ]
-    if len(found["methods"]) > 1:
+    if len(record["methods"]) > 1:
         lines.insert(
             1,
             f"over {first}: mean difference in points with its standard error, and p of a paired "
@@ -120,20 +121,18 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _kept_at_home(found: Mapping[str, Any]) -> list[str]:
-    """What epsilon is of lines whose sites sent nothing."""
-    names = [x.method for x in lines_of(found) if not x.figures["up_bytes"]]
+def _kept_at_home(record: Mapping[str, Any]) -> list[str]:
+    names = [x.method for x in lines_of(record) if not x.figures["up_bytes"]]
     if not names:
         return []
     who = ", ".join(dict.fromkeys(names))
     return [f"epsilon of {who}, which sent nothing: what its models would cost, were they shown"]
 
 
-def _trusted(found: Mapping[str, Any]) -> list[str]:
-    """What the epsilon of a line rests on, where that is not nothing."""
+def _trusted(record: Mapping[str, Any]) -> list[str]:
     return [
         f"epsilon of {x.method} ({x.column}){_row(x)}: as long as {' and '.join(rests)}"
-        for x in lines_of(found)
+        for x in lines_of(record)
         if (rests := x.figures["trust"])
     ]
 
@@ -142,25 +141,24 @@ def _row(line: Line) -> str:
     return f" in {line.row}" if line.row else ""
 
 
-def warnings(found: Mapping[str, Any]) -> list[str]:
+def warnings(record: Mapping[str, Any]) -> list[str]:
     """What a reader must know besides."""
     lines = []
-    for x in lines_of(found):
+    for x in lines_of(record):
         f = x.figures
         if f["sites_above_majority"] < f["sites"]:
             lines.append(
                 f"warning: {x.method} ({x.column}){_row(x)} is above the most frequent class at "
                 f"{f['sites_above_majority']} of {f['sites']} sites"
             )
-    lines += [f"warning: {name} is left out: {why}" for name, why in found["left_out"].items()]
-    lines += [f"warning: {f['run']} ended early: {f['reason']}" for f in found["stopped"]]
-    lines += [f"warning: {f['run']} has no figures: {f['reason']}" for f in found["failed"]]
+    lines += [f"warning: {name} is left out: {why}" for name, why in record["left_out"].items()]
+    lines += [f"warning: {f['run']} ended early: {f['reason']}" for f in record["stopped"]]
+    lines += [f"warning: {f['run']} has no figures: {f['reason']}" for f in record["failed"]]
     return lines
 
 
-def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
-    """How good the models are, and what that cost in privacy."""
-    metric, first = found["metric"], found["first"]
+def _quality(record: Mapping[str, Any], lines: Sequence[Line]) -> Table:
+    metric, first = record["metric"], record["first"]
     own = [] if metric == "accuracy" else [_metric_name(metric)]
     others = {name: told for name, told in NAMES.items() if name != metric}
     rows = []
@@ -179,21 +177,20 @@ def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
     return [*heads, *others.values(), "epsilon"], rows
 
 
-def _costs(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
-    """What methods send and compute."""
+def _costs(record: Mapping[str, Any], lines: Sequence[Line]) -> Table:
     rows = []
     for line in lines:
         f = line.figures
         rows.append(
             [
-                *(line.method, line.column, bytes_text(f["up_bytes"])),
-                *(bytes_text(f["down_bytes"]), f"{f['rounds']:g}"),
-                *map(_rounds, _goals(found, line)),
+                *(line.method, line.column, size_text(f["up_bytes"])),
+                *(size_text(f["down_bytes"]), f"{f['rounds']:g}"),
+                *map(_rounds, _goals(record, line)),
                 *(figure(f["parameters"], ",.0f"), figure(f["macs"], ",.0f")),
                 *(f"{f['search_seconds']:.1f}", f"{f['seconds']:.1f}"),
             ]
         )
-    goals = [f"to {target:g}" for target in found["targets"]]
+    goals = [f"to {target:g}" for target in record["targets"]]
     heads = ["method", "column", "up", "down", "rounds", *goals, "parameters", "MACs"]
     return [*heads, "search, s", "all, s"], rows
 
@@ -212,29 +209,24 @@ def _metric(figures: Figures, metric: str) -> float | None:
     return value[int(k)] if int(k) < len(value) else None
 
 
-def difference_texts(found: Mapping[str, Any] | None) -> tuple[str, str]:
+def difference_texts(record: Mapping[str, Any] | None) -> tuple[str, str]:
     """A paired difference in points with its standard error, and p of its test."""
-    if found is None:
+    if record is None:
         return "-", "-"
-    error = "" if found["error"] is None else f" ± {100 * found['error']:.1f}"
-    return f"{100 * found['mean']:+.1f}{error}", figure(found["p"], ".2g")
+    error = "" if record["error"] is None else f" ± {100 * record['error']:.1f}"
+    return f"{100 * record['mean']:+.1f}{error}", figure(record["p"], ".2g")
 
 
-def bytes_text(n: float) -> str:
-    """A number of bytes."""
-    return f"{n / 1e6:,.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"
-
-
-def _spread(found: Mapping[str, float]) -> str:
-    return f"{found['mean']:.3f} ± {found['std']:.3f}"
+def _spread(record: Mapping[str, float]) -> str:
+    return f"{record['mean']:.3f} ± {record['std']:.3f}"
 
 
 def _epsilon(spent: float | str) -> str:
     return "infinite" if math.isinf(float(spent)) else f"{float(spent):.2f}"
 
 
-def _goals(found: Mapping[str, Any], line: Line) -> list[Mapping[str, Any]]:
-    return [line.figures["targets"][f"{target:g}"] for target in found["targets"]]
+def _goals(record: Mapping[str, Any], line: Line) -> list[Mapping[str, Any]]:
+    return [line.figures["targets"][f"{target:g}"] for target in record["targets"]]
 
 
 def _rounds(target: Mapping[str, Any]) -> str:
@@ -246,10 +238,9 @@ def _rounds(target: Mapping[str, Any]) -> str:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    """Rounds and bytes to a target."""
     if target["rounds"] is None:
         return "-"
-    return f"{_rounds(target)}: {bytes_text(target['up_bytes'] + target['down_bytes'])}"
+    return f"{_rounds(target)}: {size_text(target['up_bytes'] + target['down_bytes'])}"
 
 
 def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -259,30 +250,25 @@ def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) 
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def _published(found: Mapping[str, Any], row: str | None) -> list[str]:
-    """What was published of a row, beside what is measured here."""
-    about = found["experiment"]
+def _published(record: Mapping[str, Any], row: str | None) -> list[str]:
+    about = record["experiment"]
     lines = [x for x in about["published"] if x["row"] == row] if about else []
     if not lines:
         return []
     names = list(dict.fromkeys(name for line in lines for name in line["figures"]))
     ours = {
         method: (entry["rows"].get(row, {"columns": {}}) if row else entry)["columns"]
-        for method, entry in found["methods"].items()
+        for method, entry in record["methods"].items()
     }
-    columns = found["columns"]
+    columns = record["columns"]
     cells = []
     for line in lines:
-        texts = [_word(line["figures"].get(name)) for name in names]
+        texts = [figure(line["figures"].get(name), "g") for name in names]
         known = ours.get(line["method"], {})
         here = [_spread(known[c]["accuracy"]) if c in known else "-" for c in columns]
         cells.append([line["method"], *texts, *here])
     heads = ["published", *names, *(f"accuracy here, {column}" for column in columns)]
     return [*_markdown(heads, cells, left=1), ""]
-
-
-def _word(value: float | str | None) -> str:
-    return "-" if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
 def _flat(figures: Figures, prefix: str = "") -> dict[str, Any]:

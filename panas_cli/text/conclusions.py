@@ -40,21 +40,21 @@ def no_gain_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def _no_gain(gain: NoGain) -> str:
     what = f"{gain.epsilon:.1f} of epsilon" if math.isfinite(gain.epsilon) else "infinite epsilon"
-    spent = f"{what} brought nothing"
+    spent = f"no gain for {what}"
     beaten = f"{gain.reached:.3f} against {gain.to_beat:.3f}"
     if gain.kept_public:
         return f"keeps the public network: {spent}"
     if gain.step == "training":
         return f"is no better than its public start ({beaten}): {spent}"
     if gain.step == "joining":
-        return f"is no better than alone ({beaten}): joining brought nothing"
+        return f"is no better than alone ({beaten}): no gain from joining"
     return f"does not beat a {gain.rival} on public samples ({beaten})"
 
 
 def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
     """What a run's figures mean: whether joining helped, and what its epsilon promises."""
     lines, clients = [], summary["clients"]
-    ladder = Ladder.from_json(summary["accuracy"]["ladder"]) if _has_ladder(summary) else None
+    ladder = Ladder.from_json(x) if (x := summary["accuracy"].get("ladder")) else None
     if ladder and ladder.joined is not None:
         below = [
             f"{x:.3f} {what}"
@@ -90,17 +90,12 @@ def _stays(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _of_rounds(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
-    """What rounds brought over the better of training alone and public samples alone."""
     assert ladder.joined is not None
     assert ladder.alone is not None
     public = ladder.public if ladder.public is not None else -math.inf
     gain = f"{ladder.joined - max(ladder.alone, public):+.3f}"
     against = " against public samples alone" if public > ladder.alone else ""
     return f"joining {'helped' if float(gain) > 0 else 'did not help'} ({gain}{against})"
-
-
-def _has_ladder(summary: Mapping[str, Any]) -> bool:
-    return bool(summary["accuracy"].get("ladder"))
 
 
 def _promise(clients: Sequence[Mapping[str, Any]]) -> str:

@@ -67,7 +67,7 @@ BY_RULE: dict[ByRule, str] = {
 }
 """Why the settings of a residual are not tuned."""
 NOTHING = (
-    "rehearsals on public samples: private training brings nothing here, and nothing is spent on it"
+    "rehearsals on public samples: private training has no gain here, and nothing is spent on it"
 )
 
 

@@ -43,10 +43,10 @@ ELSEWHERE = (
 def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     """The summary of a hub's run as text."""
     bytes_ = summary["communication"]
-    table = titled(f"hub, method {summary['method']}, preset {summary['preset']}")
-    for name in ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them"):
-        left = name in ("site", "through")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    up, down = (size_text(bytes_[f"carried_{way}_bytes"]) for way in ("up", "down"))
+    columns = ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them")
+    title = f"hub, method {summary['method']}, preset {summary['preset']}"
+    table = titled(title, columns, left=columns[:2])
     for s in summary["sites"]:
         table.add_row(
             s["name"],
@@ -64,7 +64,8 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
         )
     print_words(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {counted(summary['rounds'], 'round')}; {_carried(bytes_)}"
+        f"down in {counted(summary['rounds'], 'round')}; with public files and all else "
+        f"{up} up, {down} down"
     )
     print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v))
     print_text("")
@@ -77,13 +78,7 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     print_words(ELSEWHERE)
 
 
-def _carried(found: Mapping[str, int]) -> str:
-    up, down = found["carried_up_bytes"], found["carried_down_bytes"]
-    return f"with public files and all else {size_text(up)} up, {size_text(down)} down"
-
-
 def _span(noise: list[float | None]) -> str:
-    """The noise multipliers of a site's releases, from the least to the most."""
     known = sorted(m for m in noise if m is not None)
     if not known:
         return "-"
@@ -141,7 +136,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     if "sites" in summary:
         show_hub(run, summary)
         return
-    updates = _sends_updates(summary)
+    updates = family_of(summary["method"]).sends == "updates"  # without a search before
     clients = summary["clients"]
     print_titled((_of_updates if updates else _clients)(summary))
     for table in (_to_beat(clients), _metrics(clients, updates, summary.get("class_names", ()))):
@@ -172,17 +167,9 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         print_words(line)
 
 
-def _sends_updates(summary: Mapping[str, Any]) -> bool:
-    """Whether sites have exchanged a method's own messages, without a search before."""
-    return family_of(summary["method"]).sends == "updates"
-
-
 def _of_updates(summary: Mapping[str, Any]) -> Table:
-    """The sites of a method that exchanges updates."""
-    table = titled(f"{summary['dataset']}, method {summary['method']}")
-    for name in ("site", "parameters", *OF_UPDATES):
-        left = name == "site"
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    title = f"{summary['dataset']}, method {summary['method']}"
+    table = titled(title, ("site", "parameters", *OF_UPDATES))
     for c in summary["clients"]:
         a, e = c["accuracy"], c["epsilon"]
         table.add_row(
@@ -197,10 +184,9 @@ def _of_updates(summary: Mapping[str, Any]) -> Table:
 
 def _clients(summary: Mapping[str, Any]) -> Table:
     joined = has_joined(summary["clients"])
-    table = titled(f"{summary['dataset']}, preset {summary['preset']}")
-    for name in ("site", "genome", "parameters", *(OF_JOINED if joined else OF_ROUNDS)):
-        left = name in ("site", "genome")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    title = f"{summary['dataset']}, preset {summary['preset']}"
+    columns = ("site", "genome", "parameters", *(OF_JOINED if joined else OF_ROUNDS))
+    table = titled(title, columns, left=columns[:2])
     for c in summary["clients"]:
         spent = f"{figure(c['epsilon']['spent'], '.3g')} of {figure(c['epsilon']['budget'], '.3g')}"
         table.add_row(
@@ -231,7 +217,6 @@ def _joined(c: Mapping[str, Any], spent: str) -> Iterator[str]:
 
 
 def _others(mean: Mapping[str, Any], clients: Sequence[Mapping[str, Any]], updates: bool) -> str:
-    """Means of what is not kept."""
     if updates:
         return (
             f"last round {figure(mean['global_last'])} as sent and {figure(mean['local_last'])} "
@@ -251,11 +236,9 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     """What each site must beat, and what each step brought; None in runs that did not measure."""
     if not any(c.get("baselines") for c in clients):
         return None
-    table = titled("test accuracy: what each site must beat, and what each step brought")
-    table.add_column("site", overflow="fold")
     start = "head" if has_joined(clients) else "network"
-    for name in TO_BEAT:
-        table.add_column(name.format(start=start), justify="right")
+    columns = ["site", *(name.format(start=start) for name in TO_BEAT)]
+    table = titled("test accuracy: what each site must beat, and what each step brought", columns)
     for c in clients:
         baselines = Baselines.from_json(c["baselines"])
         steps = Ladder.from_json(c["ladder"])
@@ -279,10 +262,8 @@ def _metrics(
         return None
     averages = updates or has_joined(clients)
     what = "what each site predicts with" if averages else "the networks that are kept"
-    table = titled(f"{what}, on test samples")
-    table.add_column("site", overflow="fold")
-    for name in ("accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
-        table.add_column(name, justify="right")
+    columns = ("site", "accuracy", "balanced", "AUROC", "macro F1", "lowest recall")
+    table = titled(f"{what}, on test samples", columns)
     for c in clients:
         m = Metrics.from_json(c["metrics"])
         known = [(r, k) for k, r in enumerate(m.recall) if r is not None]

@@ -114,7 +114,6 @@ def _parts(table: Table, keys: int, screen: Console) -> Iterator[Table]:
 
 
 def _part(table: Table, picked: Sequence[int], most: int | None = None) -> Table:
-    """Some of the columns, each at most so many characters wide."""
     part = Table(box=table.box, padding=table.padding, pad_edge=table.pad_edge)
     columns = [table.columns[k] for k in picked]
     for c in columns:
@@ -136,9 +135,12 @@ def _width(table: Table, screen: Console) -> int:
     return Measurement.get(screen, wide, table).maximum
 
 
-def titled(title: str) -> Table:
-    """An empty table under a title."""
-    return Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def titled(title: str, columns: Sequence[str] = (), left: Sequence[str] = ("site",)) -> Table:
+    """An empty table under a title; columns are flush right, those of `left` flush left."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return table
 
 
 def counted(n: int, what: str, many: str | None = None) -> str:
@@ -156,6 +158,6 @@ def figure(x: float | str | None, digits: str = ".3f") -> str:
     return "-" if x is None else x if isinstance(x, str) else format(x, digits)
 
 
-def size_text(n: int) -> str:
+def size_text(n: float) -> str:
     """A number of bytes."""
-    return f"{n / 1e6:.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"
+    return f"{n / 1e6:,.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,12 +16,12 @@ from panas.privacy.accounting.events import (
     Unprotected,
     event_to_json,
 )
-from panas.privacy.ledger.account import Account, totals
+from panas.privacy.ledger.account import Account, number, totals
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.state import state_folder
-from panas_cli.text.printing import figure, json_number
+from panas_cli.text.printing import figure, json_number, print_table
 
 UNPROTECTED = {
     "search on private samples": "architecture and settings were chosen by looking at private "
@@ -86,7 +86,6 @@ def _for_group(account: Account, group: int) -> float:
 
 
 def _groups(account: Account) -> Iterator[list[Entry]]:
-    """Charges of the same mechanism on the same subset, in order of phase."""
     for phase in ("search", "training", "release"):
         entries = [e for e in account.entries if e.charge.phase == phase]
         keys = [(e.charge.subset, e.charge.mechanism, e.charge.recipient) for e in entries]
@@ -180,7 +179,7 @@ def state_lines(ledger: Ledger) -> list[str]:
     return lines
 
 
-def asks_at_most(site: SiteSettings, account: Account) -> float:
+def largest_request(site: SiteSettings, account: Account) -> float:
     """The epsilon that another run may ask for, at the owner's delta."""
     most = site.epsilon_per_run
     return largest_run(account, math.inf if most is None else most)
@@ -188,11 +187,26 @@ def asks_at_most(site: SiteSettings, account: Account) -> float:
 
 def budget_line(site: SiteSettings, account: Account) -> str:
     """What a site's runs have spent of its budget, and what another may ask for."""
-    left = asks_at_most(site, account)
+    left = largest_request(site, account)
     return (
         f"epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(left)}"
     )
+
+
+def run_rows(account: Account) -> list[dict[str, Any]]:
+    """What each run of a site asked for and spent, as JSON."""
+    return [
+        {"name": name, "share": number(own.budget.epsilon), "spent": number(own.spent())}
+        for name, own in account.of_shares().items()
+    ]
+
+
+def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
+    """`run_rows` as a table, if there are any."""
+    if rows:
+        cells = [(r["name"], *(figure(float(r[k])) for k in ("share", "spent"))) for r in rows]
+        print_table(("run", "asked for", "spent"), cells)
 
 
 def _price(entries: list[Entry], facts: dict[str, Any]) -> str:

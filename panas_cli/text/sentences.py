@@ -94,11 +94,11 @@ def seen_lines(view: RunView) -> list[str]:
     lines = []
     for paths in view.sites:
         if seen := SeenSamples.read(paths.home):
-            lines.append(f"warning: {paths.name}: {told_of(seen)}; --strict refuses")
+            lines.append(f"warning: {paths.name}: {seen_text(seen)}; --strict refuses")
     return lines
 
 
-def told_of(seen: SeenSamples) -> str:
+def seen_text(seen: SeenSamples) -> str:
     """What some of a site's samples have cost in other ledgers.
 
     Runs are counted where one ledger knows them all: others may know the same run.
@@ -142,7 +142,7 @@ class PublicSamples:
     unlabelled: int = 0
 
 
-def found_lines(
+def data_lines(
     name: str, facts: Facts, sites: int, sizes: Sequence[int], public: PublicSamples
 ) -> list[str]:
     """What a run has found: `sizes` are the samples of each site, () where nobody counted.

@@ -33,6 +33,13 @@ class Outcome(NamedTuple):
         )
         return [x for x in self.err.splitlines() if x.strip() and not x.startswith(progress)]
 
+    @property
+    def refusal(self) -> str:
+        """The only line of a command that is refused, with exit code 2 and no output."""
+        assert (self.code, self.out) == (2, "")
+        (line,) = self.err.splitlines()
+        return line
+
 
 Cli = Callable[..., Outcome]
 

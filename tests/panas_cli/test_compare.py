@@ -17,7 +17,7 @@ from dprbft.run.comparison.plan import Request, plan
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 from panas_cli.commands.compare import _comparison, _Display
-from panas_cli.requests import Asked
+from panas_cli.requests import CompareRequest
 from panas_cli.text.comparison import as_markdown
 
 SMALL = """
@@ -183,7 +183,7 @@ def test_other_settings_are_refused(compared: Path, cli: Callable, files: Callab
 def test_resuming_keeps_the_settings_that_are_not_said_again():
     known = {"methods": "fedavg", "settings": {"privacy": {"delta": 1e-4}, "seed": 2}}
     request: Any = SimpleNamespace(settings={"privacy": {"epsilon": 4.0}})
-    asked = Asked(experiment=None, methods=None, seeds=None, size=None, columns=None)
+    asked = CompareRequest(experiment=None, methods=None, seeds=None, size=None, columns=None)
     result = _comparison(request, asked, known)
     assert result.settings == {"privacy": {"delta": 1e-4, "epsilon": 4.0}}
     assert result.first_seed == 2

@@ -235,24 +235,18 @@ def test_noise_grows_after_a_death_between_release_and_state(
     check_finished(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("module", "name"),
+    "function",
     [
-        pytest.param(
-            "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.thorough
-        ),
-        pytest.param("dprbft.methods.rounds.tuning", "_tune", marks=pytest.mark.thorough),
-        pytest.param("dprbft.methods.rounds.training", "fit_private", marks=pytest.mark.thorough),
-        pytest.param("attacks.audit.run", "audit_site", marks=pytest.mark.thorough),
+        "panas.search_modes.public_proxy.search_by_training",
+        "dprbft.methods.rounds.tuning._tune",
+        "dprbft.methods.rounds.training.fit_private",
+        "attacks.audit.run.audit_site",
     ],
 )
 def test_an_interrupt_says_how_to_go_on(
-    module: str,
-    name: str,
-    cli: Callable,
-    tiny: Callable,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    function: str, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = tmp_path / "r"
 
@@ -260,7 +254,7 @@ def test_an_interrupt_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr(f"{module}.{name}", interrupt)
+        m.setattr(function, interrupt)
         outcome = cli("run", "--out", run, *tiny(tuning__trials=1, tuning__initial=1))
     assert (outcome.code, outcome.out) == (130, "")
     (line,) = outcome.errors
@@ -298,13 +292,8 @@ def of_session(session: int) -> list[str]:
     return results
 
 
-@pytest.mark.parametrize(
-    "whole_group",
-    [
-        pytest.param(False, marks=pytest.mark.thorough, id="one process"),
-        pytest.param(True, marks=pytest.mark.thorough, id="all of its group"),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("whole_group", [False, True], ids=["one process", "all of its group"])
 def test_sigterm_ends_the_workers_too(
     whole_group: bool, cli: Callable, tiny: Callable, tmp_path: Path
 ):

@@ -4,28 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from summaries import site_of, summary_of
 
-from panas.training.metrics import Metrics
 from panas_cli.text import output
 from panas_cli.text.conclusions import meaning_lines, no_gain_lines
 from panas_cli.text.joining import kept_lines
 
-METRICS = Metrics(
-    samples=10,
-    accuracy=0.9,
-    balanced_accuracy=0.7,
-    auroc=0.9,
-    macro_f1=0.7,
-    recall=(0.9, 0.1),
-    f1=(0.9, 0.2),
-)
-
 
 def site(name: str, alone: float | None, joined: float, **changes: Any) -> dict[str, Any]:
-    return {
+    own = {
         "name": name,
-        "genome": "c16k3",
-        "parameters": 1234,
         "samples": {"validation": 48},
         "accuracy": {
             "selected": joined,
@@ -41,13 +29,11 @@ def site(name: str, alone: float | None, joined: float, **changes: Any) -> dict[
             "search": 0.82,
             "training": 4.73,
         },
-        "delta": 1e-5,
-        "unit": "one training sample",
         "selected_round": 1,
         "shares": {"shared": 0.2, "shrunk": 0.7, "network": 0.08, "own": 0.02},
         "baselines": {"majority": 0.5, "rivals": []},
-        "metrics": METRICS.to_json(),
-    } | changes
+    }
+    return site_of(joined, **own | changes)
 
 
 def summary(*clients: dict[str, Any], public: float | None = 0.55) -> dict[str, Any]:
@@ -55,28 +41,11 @@ def summary(*clients: dict[str, Any], public: float | None = 0.55) -> dict[str, 
         results = [x for c in clients if (x := c["ladder"][step]) is not None]
         return sum(results) / len(results) if results else None
 
-    return {
-        "dataset": "digits",
-        "preset": "sound",
-        "method": "joined",
-        "clients": list(clients),
-        "absent": [],
-        "accuracy": {
-            "mean": 0.9,
-            "std": 0.0,
-            "local_last": mean("alone"),
-            "global_last": 0.612,
-            "ladder": {
-                "majority": 0.5,
-                "public": public,
-                "alone": mean("alone"),
-                "joined": mean("joined"),
-            },
-        },
-        "communication": {"up_bytes": 1, "down_bytes": 1},
-        "rounds": 1,
-        "seconds": {"train": 1.0},
-    }
+    ladder = {"majority": 0.5, "public": public}
+    ladder |= {step: mean(step) for step in ("alone", "joined")}
+    record = summary_of(*clients, ladder=ladder) | {"method": "joined"}
+    record["accuracy"] |= {"local_last": mean("alone"), "global_last": 0.612}
+    return record
 
 
 def shown(tmp_path: Path, capsys: pytest.CaptureFixture, found: dict[str, Any]) -> str:
@@ -178,7 +147,7 @@ def test_where_nobody_released_nothing_is_said_of_joining():
     assert no_gain_lines(nobody) == []
     sent = summary(site("south", 0.7, 0.68), public=0.55)
     assert no_gain_lines(sent) == [
-        "warning: south is no better than alone (0.680 against 0.700): joining brought nothing"
+        "warning: south is no better than alone (0.680 against 0.700): no gain from joining"
     ]
 
 

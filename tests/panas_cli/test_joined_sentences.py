@@ -42,7 +42,7 @@ def tuned(**changes: Any) -> TuningRecord:
         ),
         (
             {"nothing": True},
-            "rehearsals on public samples: private training brings nothing here, and nothing is "
+            "rehearsals on public samples: private training has no gain here, and nothing is "
             "spent on it",
         ),
     ],

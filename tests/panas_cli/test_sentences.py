@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from summaries import site_of, summary_of
 
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -13,12 +14,11 @@ from attacks.threats.controls import PUBLIC
 from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
-from panas.training.metrics import Metrics
 from panas_cli.text import output
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.comparison import meaning
 from panas_cli.text.conclusions import meaning_lines, no_gain_lines
-from panas_cli.text.sentences import PublicSamples, found_lines, told_of
+from panas_cli.text.sentences import PublicSamples, data_lines, seen_text
 
 
 def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
@@ -44,119 +44,65 @@ def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
     ],
 )
 def test_the_first_line_says_what_was_found(what: Facts, says: str):
-    first, second = found_lines("digits", what, 2, [600, 700], PublicSamples(labelled=100))
+    first, second = data_lines("digits", what, 2, [600, 700], PublicSamples(labelled=100))
     assert says in first
     assert second == "public: 100 samples, apart from those of the sites"
 
 
 def test_samples_without_protection_are_told_in_capitals():
     public = PublicSamples(labelled=100, unprotected=True)
-    lines = found_lines("mine.csv", facts(), 1, [600], public)
+    lines = data_lines("mine.csv", facts(), 1, [600], public)
     assert lines[1] == "public: 100 samples of this data set, which have NO protection"
     assert "1 site of 600 samples" in lines[0]
     none = PublicSamples(labelled=0, unprotected=True)
-    assert "no samples" in found_lines("mine.csv", facts(), 1, [600], none)[1]
-    assert found_lines("a", facts(), 1000, [], none)[0].endswith("8 x 8; 1,000 sites")
+    assert "no samples" in data_lines("mine.csv", facts(), 1, [600], none)[1]
+    assert data_lines("a", facts(), 1000, [], none)[0].endswith("8 x 8; 1,000 sites")
 
 
 @pytest.mark.parametrize("labelled", [0, 100])
 def test_public_samples_without_labels_are_counted_apart(labelled: int):
     public = PublicSamples(labelled=labelled, unlabelled=2000)
-    lines = found_lines("mine.csv", facts(), 1, [600], public)
+    lines = data_lines("mine.csv", facts(), 1, [600], public)
     assert ("100 samples" if labelled else "no labels") in lines[1]
     assert lines[2:] == ["public, without labels: 2,000 samples"]
-
-
-def rivals(public: float) -> dict[str, Any]:
-    figures = {"balanced_accuracy": None, "auroc": None}
-    forest = {"model": "random forest", "reads": "public", "accuracy": public, **figures}
-    own = forest | {"reads": "public and own", "accuracy": 0.99}
-    return {"majority": 0.5, "rivals": [forest, own]}
-
-
-def site(joined: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "id": 0,
-        "name": "north",
-        "genome": "c16k3",
-        "parameters": 1234,
-        "accuracy": {
-            "selected": joined,
-            "local_last": 0.8,
-            "global_last": joined,
-        },
-        "ladder": {"majority": 0.5, "public": 0.7, "alone": 0.8, "joined": joined},
-        "epsilon": {"spent": 8.0, "budget": 8.0, "release": 1.0, "search": 0.5},
-        "delta": 1e-5,
-        "unit": "one training sample",
-        "selected_round": 2,
-        "baselines": rivals(0.75),
-        "metrics": Metrics(
-            samples=10,
-            accuracy=joined,
-            balanced_accuracy=0.7,
-            auroc=0.912,
-            macro_f1=0.7,
-            recall=(0.9, None, 0.123),
-            f1=(0.9, None, 0.2),
-        ).to_json(),
-    } | changes
 
 
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (site(0.9), []),
+        (site_of(0.9), []),
         (
-            site(0.7, selected_round=0),
+            site_of(0.7, selected_round=0),
             [
-                "warning: north keeps the public network: 8.0 of epsilon brought nothing; "
+                "warning: north keeps the public network: no gain for 8.0 of epsilon; "
                 "does not beat a random forest on public samples (0.700 against 0.750)"
             ],
         ),
         (
-            site(0.85, selected_round=0, epsilon={"spent": "infinity"}),
-            ["warning: north keeps the public network: infinite epsilon brought nothing"],
+            site_of(0.85, selected_round=0, epsilon={"spent": "infinity"}),
+            ["warning: north keeps the public network: no gain for infinite epsilon"],
         ),
         (
-            site(0.79),
-            [
-                "warning: north is no better than alone (0.790 against 0.800): joining brought "
-                "nothing"
-            ],
+            site_of(0.79),
+            ["warning: north is no better than alone (0.790 against 0.800): no gain from joining"],
         ),
-        (site(0.9, baselines=None), []),
+        (site_of(0.9, baselines=None), []),
     ],
 )
-def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
+def test_one_line_warns_where_the_budget_had_no_gain(found: dict[str, Any], says: list[str]):
     assert no_gain_lines({"clients": [found], "communication": {"up_bytes": 1}}) == says
-
-
-def summary(*clients: dict[str, Any], ladder: dict[str, float] | None = None) -> dict[str, Any]:
-    accuracy = {"mean": 0.9, "std": 0.0, "local_last": 0.9, "global_last": 0.9}
-    return {
-        "dataset": "digits",
-        "preset": "sound",
-        "method": "dprbft",
-        "clients": list(clients),
-        "absent": [],
-        "accuracy": accuracy | ({"ladder": ladder} if ladder else {}),
-        "communication": {"up_bytes": 1, "down_bytes": 1},
-        "rounds": 3,
-        "seconds": {"train": 1.0},
-    }
 
 
 def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     steps = {"majority": 0.1, "public": 0.7, "alone": 0.8, "joined": 0.9}
-    short, joining, privacy = meaning_lines(summary(site(0.9), ladder=steps))
+    short, joining, privacy = meaning_lines(summary_of(site_of(0.9), ladder=steps))
     assert short.startswith("in short: mean accuracy 0.900 joined; 0.100 for the most frequent")
     assert joining == "joining helped (+0.100)"
     assert "at most 3,000 times likelier (epsilon 8.00" in privacy
     assert privacy.endswith("a reasonable promise")
-    _, joining, _ = meaning_lines(summary(site(0.9), ladder=steps | {"alone": 0.9}))
+    _, joining, _ = meaning_lines(summary_of(site_of(0.9), ladder=steps | {"alone": 0.9}))
     assert joining == "joining did not help (+0.000)"
-    _, joining, _ = meaning_lines(summary(site(0.9), ladder=steps | {"public": 0.9}))
+    _, joining, _ = meaning_lines(summary_of(site_of(0.9), ladder=steps | {"public": 0.9}))
     assert joining == "joining did not help (+0.000 against public samples alone)"
 
 
@@ -170,9 +116,9 @@ def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     ],
 )
 def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str):
-    worst = site(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
-    least = site(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
-    (line,) = meaning_lines(summary(least, worst))
+    worst = site_of(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
+    least = site_of(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
+    (line,) = meaning_lines(summary_of(least, worst))
     assert says in line
 
 
@@ -190,29 +136,29 @@ def test_no_promise_is_strong_that_may_fail_for_a_hundredth_of_a_sample(
     spent: float, delta: float, samples: int, says: str
 ):
     own = {"train": samples - 20, "validation": 10, "test": 10}
-    record = site(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
-    (line,) = meaning_lines(summary(site(0.9, epsilon={"spent": 0.1}, delta=1e-9), record))
+    record = site_of(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
+    (line,) = meaning_lines(summary_of(site_of(0.9, epsilon={"spent": 0.1}, delta=1e-9), record))
     assert line.endswith(f": {says}")
 
 
 def test_the_promise_is_for_the_privacy_unit():
-    (line,) = meaning_lines(summary(site(0.9)))
+    (line,) = meaning_lines(summary_of(site_of(0.9)))
     assert line.startswith("privacy: with or without any one training sample, whatever left")
-    (line,) = meaning_lines(summary(site(0.9, unit="one group: patient")))
+    (line,) = meaning_lines(summary_of(site_of(0.9, unit="one group: patient")))
     assert line.startswith("privacy: with or without any one group (patient), whatever left")
 
 
 def test_a_promise_of_a_secure_sum_says_what_it_rests_on():
     rests = "at most 1 of 4 sites collude with the server or are missing"
     trust = {"trust": [{"assumption": rests}], "spent_local": 11.5}
-    alone = site(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
-    (line,) = meaning_lines(summary(site(0.9, **trust), site(0.9, **trust), alone))
+    alone = site_of(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
+    (line,) = meaning_lines(summary_of(site_of(0.9, **trust), site_of(0.9, **trust), alone))
     assert line.endswith(
         f"(epsilon 8.10, but for a chance of 1e-05): a reasonable promise, as long as {rests}; "
         "against all other sites together: epsilon = 11.50"
     )
     assert line.count(rests) == 1
-    (line,) = meaning_lines(summary(alone))
+    (line,) = meaning_lines(summary_of(alone))
     assert "as long as" not in line
 
 
@@ -245,7 +191,7 @@ def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
 def test_runs_are_counted_where_one_ledger_knows_them_all(
     runs: int, ledgers: tuple[str, ...], says: str
 ):
-    text = told_of(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
+    text = seen_text(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
     assert text.startswith("these samples have spent")
     assert says in text
 
@@ -271,7 +217,7 @@ def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
 def test_a_report_shows_the_rivals_and_what_accuracy_hides(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    output.show(tmp_path, summary(site(0.9)), json=False)
+    output.show(tmp_path, summary_of(site_of(0.9)), json=False)
     text = capsys.readouterr().out
     for word in (
         "forest,",
@@ -284,8 +230,8 @@ def test_a_report_shows_the_rivals_and_what_accuracy_hides(
         "0.700",
     ):
         assert word in text
-    named = summary(site(0.9)) | {"class_names": ["3", "7", "11"]}
+    named = summary_of(site_of(0.9)) | {"class_names": ["3", "7", "11"]}
     output.show(tmp_path, named, json=False)
     assert "0.123 (class 11)" in capsys.readouterr().out
-    output.show(tmp_path, summary(site(0.9, baselines=None, metrics=None)), json=False)
+    output.show(tmp_path, summary_of(site_of(0.9, baselines=None, metrics=None)), json=False)
     assert "AUROC" not in capsys.readouterr().out

@@ -2,13 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ledgers import MOMENTS, charge
 from PIL import Image
 
 from dprbft.config.files import build_config
@@ -22,7 +23,7 @@ from panas.privacy.accounting.closed_form import gaussian_multiplier
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.charge import Charge, SecureSum
+from panas.privacy.ledger.charge import SecureSum
 from panas.privacy.ledger.fingerprints import remember
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.state import state_folder
@@ -39,6 +40,20 @@ def pictures(count: int, classes: int = 2, seed: int = 0) -> dict[str, np.ndarra
 def saved(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
     np.savez(path, **arrays)
     return path
+
+
+def north(cli: Callable, folder: Path, *options: str, budget: Sequence[str] = BUDGET) -> Path:
+    """A site of 60 pictures."""
+    data, site = saved(folder / "a.npz", pictures(60)), folder / "north"
+    assert cli("site", "init", site, "--data", data, *budget, *options).code == 0
+    return site
+
+
+def opened(site: Path) -> Ledger:
+    """Its ledger, with an account."""
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-4))
+    return ledger
 
 
 def patients_of(split: SiteData) -> list[set[int]]:
@@ -103,23 +118,13 @@ def test_a_site_s_card_calls_it_by_its_name(cli: Callable, tmp_path: Path):
 def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
     cli: Callable, tmp_path: Path
 ):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    site = north(cli, tmp_path)
     ledger, trust = Ledger(site / "ledger.jsonl"), SecureSum(sites=4, missing=1, local=1.0)
     ledger.open_account(Budget(8.0, 1e-4))
     rests = "as long as at most 1 of 4 sites collude with the server or are missing; against all "
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
         assert "as long as" not in cli(*command).out
-    ledger.charge(
-        Charge(
-            event=Gaussian(2.0),
-            phase="release",
-            mechanism="moments",
-            recipient="server",
-            sensitivity=1.0,
-            trust=trust,
-        )
-    )
+    ledger.charge(replace(MOMENTS, event=Gaussian(2.0), trust=trust))
     spent = ledger.account().local.spent()
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
         said = " ".join(cli(*command).out.split())
@@ -145,8 +150,7 @@ def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
 def test_an_owner_reads_which_secure_sums_a_site_sends_to(
     changes: dict[str, int], says: str, cli: Callable, tmp_path: Path
 ):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    site = north(cli, tmp_path)
     path = site / "site.toml"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("secure_")]
     path.write_text("\n".join([*(f"{key} = {n}" for key, n in changes.items()), *kept]))
@@ -157,23 +161,19 @@ def test_an_owner_reads_which_secure_sums_a_site_sends_to(
 def test_a_run_may_ask_for_what_is_left_and_no_more_than_its_owner_allows(
     most: tuple[str, ...], asks: str, cli: Callable, tmp_path: Path
 ):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, *BUDGET, *most).code == 0
+    site = north(cli, tmp_path, *most)
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
         assert f"0.000 spent, a run may ask for {asks}\n" in cli(*command).out
 
 
 @pytest.mark.slow
 def test_what_runs_asked_for_and_spent_is_at_the_owner_s_delta(cli: Callable, tmp_path: Path):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, "--epsilon", 8, "--delta", 1e-6).code == 0
+    site = north(cli, tmp_path, budget=("--epsilon", "8", "--delta", "1e-6"))
     ledger = Ledger(site / "ledger.jsonl")
     ledger.open_account(Budget(8.0, 1e-6))
     run = ledger.begin_run("first", Budget(1.0, 9e-3))  # from before such a delta was refused
     event = Gaussian(gaussian_multiplier(0.99, 9e-3))
-    run.charge(
-        Charge(event=event, phase="release", mechanism="m", recipient="server", sensitivity=1.0)
-    )
+    run.charge(replace(MOMENTS, event=event))
     spent = epsilon([event], 1e-6)
     assert spent > 2.3
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
@@ -186,29 +186,17 @@ def test_what_runs_asked_for_and_spent_is_at_the_owner_s_delta(cli: Callable, tm
     assert (told["delta"], told["spent"]) == (1e-6, spent)
 
 
-def released(noise: float) -> Charge:
-    return Charge(
-        event=Gaussian(noise),
-        phase="release",
-        mechanism="moments",
-        recipient="server",
-        sensitivity=1.0,
-    )
-
-
 @pytest.mark.slow
 def test_an_owner_accepts_a_restored_ledger_with_what_it_lacks(cli: Callable, tmp_path: Path):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
-    ledger = Ledger(site / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-4))
+    site = north(cli, tmp_path)
+    ledger = opened(site)
     assert cli("site", "accept", site).code == 2
     refused = cli("site", "accept", site, "--restored")
     assert (refused.code, len(refused.err.splitlines())) == (2, 1)
     assert "leave out --restored" in refused.err
     shutil.copytree(site, tmp_path / "backup")
     for noise in (2.0, 3.0):
-        ledger.charge(released(noise))
+        charge(ledger, Gaussian(noise))
     spent = ledger.account().spent()
     for file in (tmp_path / "backup").iterdir():
         shutil.copy2(file, site)
@@ -230,16 +218,14 @@ def test_an_owner_accepts_a_restored_ledger_with_what_it_lacks(cli: Callable, tm
 
 @pytest.mark.slow
 def test_an_owner_reads_that_a_machine_knows_nothing_of_a_ledger(cli: Callable, tmp_path: Path):
-    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
-    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
-    ledger = Ledger(site / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-4))
+    site = north(cli, tmp_path)
+    ledger = opened(site)
     assert "known" not in cli("site", "show", site).out
-    ledger.charge(released(9.0))
+    charge(ledger, Gaussian(9.0))
     assert "warning" not in cli("site", "show", site).out
     shutil.rmtree(state_folder())
     assert "nothing is known of it in " in " ".join(cli("site", "show", site).out.split())
-    ledger.charge(released(9.0))
+    charge(ledger, Gaussian(9.0))
     said = " ".join(cli("site", "show", site).out.split())
     assert "where nothing was known of it" in said
 
@@ -248,8 +234,7 @@ def test_an_owner_reads_that_the_data_were_halved(cli: Callable, tmp_path: Path)
     site, whole = tmp_path / "north", pictures(60)
     data = saved(tmp_path / "a.npz", whole)
     assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
-    ledger = Ledger(site / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-4))
+    ledger = opened(site)
     x = torch.from_numpy(whole["images"])[:, None]
     remember(Samples(x, torch.from_numpy(whole["labels"]), 2), ledger)
     assert "warning" not in cli("site", "show", site).out
@@ -342,8 +327,7 @@ def test_a_number_of_samples_is_public_where_the_owner_declares_it(cli: Callable
 def test_a_run_that_was_refused_before_any_charge_is_not_shown(cli: Callable, tmp_path: Path):
     data = saved(tmp_path / "a.npz", pictures(80))
     cli("site", "init", tmp_path / "a", "--data", data, *BUDGET)
-    ledger = Ledger(tmp_path / "a" / "ledger.jsonl")
-    ledger.open_account(Budget(8.0, 1e-4))
+    ledger = opened(tmp_path / "a")
     for name in ("refused", "gone", "going"):
         ledger.begin_run(name, Budget(1.0, 1e-4))
     homes = tmp_path / "a" / "runs"

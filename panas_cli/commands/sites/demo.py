@@ -68,7 +68,6 @@ def demo() -> None:
 
 
 def _show_site(folder: Path, name: str, site: Path) -> None:
-    """What a site's administrator finds there."""
     print_text(f"\nWhat {name} sees: what it was asked, by whom, and what that has cost")
     for line in (site / LOG).read_text().splitlines():
         record = json.loads(line)
@@ -79,7 +78,6 @@ def _show_site(folder: Path, name: str, site: Path) -> None:
 
 
 def _share_out_digits(folder: Path) -> None:
-    """Different digits for each site, and some that are public."""
     x, y = load_digits(return_X_y=True)
     images, order = (x.reshape(-1, 8, 8) * 15).astype(np.uint8), np.random.default_rng(0)
     rows = order.permutation(len(y))
@@ -90,7 +88,6 @@ def _share_out_digits(folder: Path) -> None:
 
 
 def _panas(folder: Path, *arguments: str, shown: int = 8) -> None:
-    """Run a command of panas, and show it with the first of its words."""
     words = [word.replace(f"{folder}{os.sep}", "") for word in arguments]
     more = " ..." if len(words) > shown else ""
     print_text(f"\n$ panas {' '.join(words[:shown])}{more}")

@@ -41,34 +41,24 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
 
     A new run whose sites cannot be reached leaves nothing behind.
     """
-    if reach.hub is not None:
-        with ExitStack() as held:
-            try:
-                hub = read_hub(reach.hub)
-                carrier = held.enter_context(_carrier(job, display, reach.hub, hub))
-            except PanasError:
-                job.ground.restore()
-                raise
-            yield open_hub(
-                job.run,
-                job.config,
-                hub,
-                carrier,
-                keys=public_keys(reach.hub, hub),
-                listener=display.event,
-            )
-        return
     with ExitStack() as held:
         try:
-            engine = held.enter_context(_engine(job, reach))
+            if reach.hub is None:
+                engine = held.enter_context(_engine(job, reach))
+            else:
+                hub = read_hub(reach.hub)
+                carrier = held.enter_context(_carrier(job, display, reach.hub, hub))
         except PanasError:
             job.ground.restore()
             raise
-        yield OpenRun(job.run, job.config, engine, display.event)
+        if reach.hub is None:
+            yield OpenRun(job.run, job.config, engine, display.event)
+        else:
+            keys = public_keys(reach.hub, hub)
+            yield open_hub(job.run, job.config, hub, carrier, keys=keys, listener=display.event)
 
 
 def _engine(job: Job, reach: Reach) -> AbstractContextManager[Engine]:
-    """What asks sites of this machine."""
     sites = read_sites(job.run)
     if reach.engine != "flower":
         return InProcess(sites, job.workers, job.device)

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,21 @@ from panas_cli.text.printing import (
     LABELS,
     counted,
     figure,
+    json_number,
     print_json,
     print_label,
-    print_table,
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import asks_at_most, budget_line, state_lines, trust_lines
-from panas_cli.text.sentences import told_of
+from panas_cli.text.privacy_card import (
+    budget_line,
+    largest_request,
+    print_runs,
+    run_rows,
+    state_lines,
+    trust_lines,
+)
+from panas_cli.text.sentences import seen_text
 
 
 def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
@@ -54,7 +60,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     site.budget.check(samples.units, site.name)
     _check_number(site, samples)
     write_site(folder, site, facts=facts)
-    _print(folder, site, _Found(facts, samples), json=json)
+    _print(folder, site, facts, samples, json=json)
 
 
 def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
@@ -62,7 +68,7 @@ def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
     site = read_site(folder)
     facts, samples = _declared(folder, site, by)
     write_json(declared_file(folder), facts.to_json())
-    _print(folder, site, _Found(facts, samples), json=json)
+    _print(folder, site, facts, samples, json=json)
 
 
 def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, Samples]:
@@ -75,18 +81,28 @@ def show(folder: Path, *, json: bool) -> None:
     site = read_site(folder)
     facts = Facts.from_json(read_json(declared_file(folder)))
     samples, values = samples_and_values(folder, site, facts)
-    ledger, told = site_ledger(folder), list[str]()
+    ledger, notes = site_ledger(folder), list[str]()
     if ledger.path.exists():
         changed = changed_since(values, ledger)
-        told = [*state_lines(ledger), *([str(changed)] if changed else [])]
-    _print(folder, site, _Found(facts, samples, told), json=json)
+        notes = [*state_lines(ledger), *([str(changed)] if changed else [])]
+    _print(folder, site, facts, samples, notes, json=json)
 
 
-@dataclass(frozen=True)
-class _Found:
-    facts: Facts
-    samples: Samples
-    told: Sequence[str] = ()  # of the ledger and its samples, beside what was spent
+def accept(folder: Path, *, json: bool) -> None:
+    """Charge what a restored ledger lacks, and say what is spent then."""
+    read_site(folder)
+    ledger = site_ledger(folder)
+    charges = ledger.accept_restored()
+    account = ledger.account()
+    spent, left = account.spent(), account.left()
+    if json:
+        record = {"site": str(folder), "charges": charges, "spent": json_number(spent)}
+        print_json(record | {"budget": json_number(account.budget.epsilon), "left": left})
+        return
+    print_text(
+        f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
+        f"{figure(account.budget.epsilon)} is spent, {figure(left)} is left"
+    )
 
 
 def _check_number(site: SiteSettings, samples: Samples) -> None:
@@ -98,20 +114,15 @@ def _check_number(site: SiteSettings, samples: Samples) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Run:
-    name: str
-    share: float
-    spent: float
-    seen: SeenSamples | None  # what the samples had cost elsewhere before it
-
-    def to_json(self) -> dict[str, Any]:
-        results = {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
-        return results | ({"seen_before": self.seen.to_json()} if self.seen else {})
-
-
-def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> None:
-    facts, samples = found.facts, found.samples
+def _print(
+    folder: Path,
+    site: SiteSettings,
+    facts: Facts,
+    samples: Samples,
+    notes: Sequence[str] = (),
+    *,
+    json: bool,
+) -> None:
     if is_of_one_class(samples):  # told here alone: no file of the site says so
         rest = (
             "; facts.json, which federations see, names that class alone: declare all by --classes"
@@ -122,19 +133,15 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
             stacklevel=2,
         )
     account = site_account(folder, site)
-    runs = [
-        _Run(
-            name,
-            own.budget.epsilon,
-            own.spent(),
-            SeenSamples.read(SitePaths(0, site.name, folder, name).home),
-        )
-        for name, own in account.of_shares().items()
-        if _stands(SitePaths(0, site.name, folder, name), account)
-    ]
+    homes = {name: SitePaths(0, site.name, folder, name) for name in account.of_shares()}
+    runs = [r for r in run_rows(account) if _stands(homes[r["name"]], account)]
+    # What the samples had cost elsewhere before a run.
+    seen = {name: x for name, paths in homes.items() if (x := SeenSamples.read(paths.home))}
     if json:
-        about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
-        about |= {"notes": list(found.told)}
+        for run in runs:
+            if run["name"] in seen:
+                run["seen_before"] = seen[run["name"]].to_json()
+        about = {"site": str(folder), "runs": runs, "notes": list(notes)}
         print_json(about | _data(site, facts, samples) | _allowed(site) | _spent(site, account))
         return
     print_text(f"site {site.name}: {folder}")
@@ -143,14 +150,12 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
     print_label("budget", budget_line(site, account))
     for line in trust_lines(account, LABELS):
         print_text(line)
-    for line in found.told:
+    for line in notes:
         print_words(f"warning: {line}")
-    if runs:
-        rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
-        print_table(("run", "asked for", "spent"), rows)
+    print_runs(runs)
     for run in runs:
-        if run.seen:
-            print_text(f"warning: before {run.name}, {told_of(run.seen)}")
+        if run["name"] in seen:
+            print_text(f"warning: before {run['name']}, {seen_text(seen[run['name']])}")
 
 
 def _stands(paths: SitePaths, account: Account) -> bool:
@@ -174,22 +179,17 @@ def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
     }
 
 
+ALLOWED = (
+    *("releases", "methods", "trust", "secure_minimum", "secure_missing", "versions"),
+    *("allow_unprotected", "strict", "run_limit", "disk_limit"),
+)
+"""What the owner allows runs, by the keys of site.toml; `epsilon_per_run` besides."""
+
+
 def _allowed(site: SiteSettings) -> dict[str, Any]:
-    """What the owner allows runs, by the keys of site.toml."""
     most = site.epsilon_per_run
-    return {
-        "releases": list(site.releases),
-        "methods": list(site.methods),
-        "epsilon_per_run": number(most) if most is not None else None,
-        "trust": site.trust,
-        "secure_minimum": site.secure_minimum,
-        "secure_missing": site.secure_missing,
-        "versions": list(site.versions),
-        "allow_unprotected": site.allow_unprotected,
-        "strict": site.strict,
-        "run_limit": site.run_limit,
-        "disk_limit": site.disk_limit,
-    }
+    allowed = {key: getattr(site, key) for key in ALLOWED}
+    return allowed | {"epsilon_per_run": None if most is None else number(most)}
 
 
 def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
         "budget": number(site.epsilon),
         "delta": site.delta,
         "spent": number(account.spent()),
-        "left": number(asks_at_most(site, account)),
+        "left": number(largest_request(site, account)),
     }
 
 
@@ -213,7 +213,6 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
 
 
 def _sums(site: SiteSettings) -> str:
-    """Which secure sums a site sends to."""
     least, t = f"a secure sum over at least {site.secure_minimum} sites", site.secure_missing
     if not t:
         return least

@@ -33,7 +33,7 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, state_lines, trust_lines
+from panas_cli.text.privacy_card import budget_line, print_runs, run_rows, state_lines, trust_lines
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -165,14 +165,7 @@ def of_site(folder: Path, *, json: bool) -> None:
     """Whether the node answers, the last request, and the site's own ledger."""
     site = read_site(folder)
     account = site_account(folder, site)
-    runs = [
-        {
-            "name": name,
-            "share": number(own.budget.epsilon),
-            "spent": number(own.spent()),
-        }
-        for name, own in account.of_shares().items()
-    ]
+    runs = run_rows(account)
     texts = state_lines(site_ledger(folder))
     node = check_node(folder)
     request = last_request(folder / LOG)
@@ -200,9 +193,7 @@ def of_site(folder: Path, *, json: bool) -> None:
         print_text(line)
     for line in texts:
         print_words(f"warning: {line}")
-    rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
-    if rows:
-        print_table(("run", "asked for", "spent"), rows)
+    print_runs(runs)
 
 
 def last_request(log: Path) -> dict[str, str] | None:

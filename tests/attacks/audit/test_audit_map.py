@@ -139,13 +139,13 @@ def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: 
         ("of the moments", 1.0, "the receipt of its histogram is for moments, which does not"),
         (None, 0.0, "the noise of its label histogram is 0.000"),
         (None, 20.0, "the noise of its label histogram is"),
-        (None, 1.0, "it says of its histogram noise of 400, and the ledger 4"),
+        (None, 1.0, "it states histogram noise of 400, and the ledger 4"),
     ],
 )
 def test_a_histogram_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, receipt: str | None, noise: float, fault: str
 ) -> None:
-    said = 400.0 if "says" in fault else None
+    said = 400.0 if "states" in fault else None
     result = with_histogram(tmp_path, unattacked(), receipt, noise, said)
     assert result.verdict == "leaks"
     assert fault in result.evidence

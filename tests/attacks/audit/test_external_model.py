@@ -50,9 +50,12 @@ def _archive(
     return path
 
 
-def _program(path: Path, module: nn.Module, most: int = 4096) -> Path:
-    batch = torch.export.Dim("batch", min=1, max=most)
-    program = torch.export.export(module, (torch.zeros(4, *SHAPE),), dynamic_shapes=({0: batch},))
+def _program(
+    path: Path, module: nn.Module, most: int = 4096, dtype: torch.dtype = torch.float32
+) -> Path:
+    shapes = ({0: torch.export.Dim("batch", min=1, max=most)},)
+    x = torch.zeros(4, *SHAPE, dtype=dtype)
+    program = torch.export.export(module, (x,), dynamic_shapes=shapes)
     torch.export.save(program, path)
     return path
 
@@ -207,10 +210,7 @@ class Binary(nn.Module):
 def test_one_output_is_the_logit_of_class_1_and_networks_are_asked_in_their_own_type(
     tmp_path: Path,
 ) -> None:
-    batch = torch.export.Dim("batch", min=1, max=4096)
-    x = torch.zeros(4, *SHAPE, dtype=torch.float64)
-    path = tmp_path / "b.pt2"
-    torch.export.save(torch.export.export(Binary(), (x,), dynamic_shapes=({0: batch},)), path)
+    path = _program(tmp_path / "b.pt2", Binary(), dtype=torch.float64)
     data = _archive(tmp_path / "d.npz", classes=(0, 1))
     record = record_of(path, str(data), outputs=True)
     assert record["network"]["accuracy"] == {"members": 1.0, "others": 1.0}

@@ -18,6 +18,7 @@ from attacks.audit.membership import (
     LOUD,
     NO_CLAIM,
     STAYS,
+    NetworkAudit,
     PrivacyClaim,
     audit_network,
     judge_scores,
@@ -55,10 +56,15 @@ def _remembering(members: Samples, sure: float):
     return query
 
 
-def test_a_network_that_remembers_leaks() -> None:
-    members, others = random_pictures(60, 0), random_pictures(60, 1)
+def _audited(n: int, claim: PrivacyClaim = CLAIM, remembered: int = 0) -> NetworkAudit:
+    """Of a network that remembers the members, whose seed is 0, or others than these."""
+    members, others, known = (random_pictures(n, seed) for seed in (0, 1, remembered))
     rng = np.random.default_rng(0)
-    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
+    return audit_network(_remembering(known, 5.0), members, others, rng=rng, claim=claim)
+
+
+def test_a_network_that_remembers_leaks() -> None:
+    audit = _audited(60)
     assert audit.verdict == "leaks", audit.evidence
     assert audit.accuracy[0] == 1.0
     record = audit.to_json()
@@ -74,19 +80,13 @@ def test_a_network_that_remembers_leaks() -> None:
     ],
 )
 def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
-    members, others, rng = random_pictures(60, 0), random_pictures(60, 1), np.random.default_rng(0)
-    audit = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
-    assert says in audit.evidence
+    assert says in _audited(60, claim).evidence
 
 
 def test_who_was_never_seen_and_few_samples_are_no_leak() -> None:
-    members, others = random_pictures(400, 0), random_pictures(400, 1)
-    query = _remembering(random_pictures(400, 2), 5.0)
-    audit = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
+    audit = _audited(400, remembered=2)
     assert audit.verdict == "no better than blind", audit.evidence
-    members, others = random_pictures(10, 0), random_pictures(10, 1)
-    query = _remembering(members, 5.0)
-    audit = audit_network(query, members, others, rng=np.random.default_rng(0))
+    audit = _audited(10, NO_CLAIM)
     assert audit.verdict == "inconclusive"
     assert audit.evidence.startswith("too few samples")
 
@@ -140,11 +140,11 @@ def test_few_who_stand_out_are_a_leak_though_another_attack_has_the_larger_area(
     assert curves["LiRA"].auc < 0.56
     assert curves["loss threshold"].points[0].tpr < 0.01
     assert verdict == "leaks"
-    assert "surely told: LiRA by its true positives at 1 % false ones;" in evidence
+    assert "surely identified: LiRA by its true positives at 1 % false ones;" in evidence
     # Alone the other one is no leak, but better than a coin.
     alone = _judged({"loss threshold": scores["loss threshold"]}, 1200)
     assert alone[1] == "inconclusive"
-    assert alone[2].startswith("some are surely told, but by less than is let pass: loss")
+    assert alone[2].startswith("some are surely identified, but below the tolerance: loss")
 
 
 def test_others_who_are_told_are_not_blind() -> None:
@@ -152,7 +152,7 @@ def test_others_who_are_told_are_not_blind() -> None:
     wrong = torch.cat([torch.zeros(400), -(torch.arange(600) < 30).float()])
     for scores, says in (
         *((_dull(400, shift), turned) for shift in (-0.3, -1.5)),
-        (wrong, "some are surely told"),  # by wrong answers
+        (wrong, "some are surely identified"),  # by wrong answers
     ):
         _, verdict, evidence = _judged({"loss threshold": scores}, 400)
         assert verdict == "inconclusive"
@@ -192,7 +192,7 @@ def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
     for claim in (None, math.inf, 0.5, 9.0):
         _, verdict, evidence = _judged({"LiRA": scores}, n, claim=claim)
         assert verdict == "inconclusive"  # sixty are found without a false alarm
-        assert evidence.startswith("some are surely told, but by less than is let pass: LiRA")
+        assert evidence.startswith("some are surely identified, but below the tolerance: LiRA")
         assert ", were scores independent" in evidence
         assert ("above the claim but no proof" in evidence) == (claim == 0.5)
 

@@ -99,6 +99,15 @@ def _resent(run: Path, **changes: Any) -> None:
     put_release(run, 0, replace(got, **changes).to_bytes())
 
 
+def _audited(run: Path, kind: str, **changes: Any) -> dict[str, Any]:
+    """The record of site 0, which alone has sent a release, with something else in it."""
+    fabricate(run, audited_config(kind), clients=(0,))
+    if changes:
+        save_config(run, audited_config("moments"))
+        _resent(run, **changes)
+    return audit_run(run).to_json()["clients"][0]
+
+
 def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     """The arrays that site 0 would have sent with other noise."""
     federation = load_federation(audited_config("moments"))
@@ -113,17 +122,15 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     ("sent", "said", "fault"),
     [
         (1.25, 2.5, None),  # half the noise
-        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
-        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
-        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
+        (0.0, None, "it states no noise, and the ledger noise multiplier 2.5"),
+        (0.02, 0.02, "it states noise multiplier 0.02, and the ledger"),
+        (2.5, 5.0, "it states noise multiplier 5"),  # true, but not what it says
     ],
 )
 def test_a_release_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, sent: float, said: float | None, fault: str | None
 ) -> None:
-    fabricate(tmp_path, audited_config("moments"), clients=(0,))
-    _resent(tmp_path, arrays=_drawn(sent), noise_multiplier=said)
-    record = audit_run(tmp_path).to_json()["clients"][0]
+    record = _audited(tmp_path, "moments", arrays=_drawn(sent), noise_multiplier=said)
     assert record["verdict"] == "leaks"
     assert record["claim"]["refuted"] == (sent < 2.5)
     assert record["claim"]["noise_over_claim"] == pytest.approx(sent / 2.5, rel=0.15)
@@ -141,9 +148,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
 def test_a_release_without_a_charge_of_its_own_leaks(
     tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:
-    fabricate(tmp_path, audited_config("moments"), clients=(0,))
-    _resent(tmp_path, **changes)
-    record = audit_run(tmp_path).to_json()["clients"][0]
+    record = _audited(tmp_path, "moments", **changes)
     assert record["verdict"] == "leaks"
     assert fault in record["evidence"]
 
@@ -151,10 +156,8 @@ def test_a_release_without_a_charge_of_its_own_leaks(
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
 def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
-    fabricate(tmp_path, audited_config(kind), clients=(0,))
-    save_config(tmp_path, audited_config("moments"))
-    _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
-    record = audit_run(tmp_path).to_json()["clients"][0]
+    changes = {"kind": "moments", "arrays": _drawn(2.5), "noise_multiplier": 2.5}
+    record = _audited(tmp_path, kind, **changes)
     assert record["verdict"] == "leaks"
     assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
 
@@ -192,9 +195,7 @@ def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
-    config = audited_config("public_rows")
-    fabricate(tmp_path, config, clients=(0,))
-    record = audit_run(tmp_path).to_json()["clients"][0]
+    record = _audited(tmp_path, "public_rows")
     assert record["evidence"].startswith("no private row was released, public rows only")
     assert record["verdict"] == "no better than blind", record["evidence"]
     assert "ridge on noise" not in [a["name"] for a in record["attacks"]]

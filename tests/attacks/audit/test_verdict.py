@@ -38,7 +38,7 @@ def test_few_samples_give_no_interval_and_no_verdict(n: int, gain: float) -> Non
     assert verdict == "inconclusive"
     assert evidence.startswith("too few samples for an interval and a verdict, which need 20; R^2")
     assert "[" not in evidence
-    assert f"on {n} sample{'s' * (n > 1)}, of which 0.05 is let pass" in evidence
+    assert f"on {n} sample{'s' * (n > 1)}, with a tolerance of 0.05" in evidence
 
 
 def test_evidence_speaks_of_samples_which_may_be_rows_of_a_table() -> None:
@@ -135,12 +135,12 @@ def test_the_margin_is_a_share_of_what_a_mean_of_the_site_leaves() -> None:
     near = replace(beside[0], name="others' mean", errors=beside[0].errors * 0.3, r2=0.7)
     result, evidence = _judge(attacks, [*beside, near])
     assert "a difference of 0.045" in evidence
-    assert "of which 0.015 is let pass" in evidence
+    assert "with a tolerance of 0.015" in evidence
     assert result == "leaks"
     # A mean that is no better than the public one changes nothing.
     worse = replace(near, errors=beside[0].errors * 1.5, r2=-0.5)
     result, evidence = _judge(_noisy(0.04)[0], [*beside, worse])
-    assert "of which 0.05 is let pass" in evidence
+    assert "with a tolerance of 0.05" in evidence
     assert result != "leaks"
 
 

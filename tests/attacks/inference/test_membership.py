@@ -311,7 +311,7 @@ def test_a_network_that_saw_nobody_leaks_nothing_where_members_differ() -> None:
     assert audit.verdict == "inconclusive", audit.evidence
     assert audit.curves["loss threshold"].auc_interval[0] > 0.6  # the former rule's leak
     assert audit.blind_area is not None
-    assert "values and labels alone tell the two, by an area of" in audit.evidence
+    assert "values and labels alone separate the two, by an area of" in audit.evidence
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 from observed import observed
 
 from attacks.threats import controls
-from attacks.threats.controls import GUESSES, from_all_others, from_known
+from attacks.threats.controls import GUESSES, LEAKED, OTHERS, by_leaked, by_others
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.data.samples import Samples, concat
@@ -80,15 +80,15 @@ def _error(truth: Samples, guess: torch.Tensor) -> float:
 
 def test_guesses_from_known_samples_are_their_means() -> None:
     public, samples, y = _shifted(40, 0), _shifted(12, 1, 0.4), torch.tensor([0, 2, 1, 1])
-    values = from_known(public, samples, y)
-    assert tuple(values) == GUESSES
-    assert torch.allclose(values["mean"], samples.x.mean(0).expand(4, 1, 2, 3), atol=1e-6)
-    for guess, c in zip(values["class mean"], y, strict=True):
+    values = by_leaked(public, samples, y)
+    assert tuple(values) == LEAKED
+    assert torch.allclose(values["leaked mean"], samples.x.mean(0).expand(4, 1, 2, 3), atol=1e-6)
+    for guess, c in zip(values["leaked class mean"], y, strict=True):
         assert torch.allclose(guess, samples.x[samples.y == c].mean(0), atol=1e-6)
     # A class that nobody knows has the mean of all.
     samples = _shifted(12, 1, classes=1)
-    values = from_known(public, samples, torch.tensor([2]))
-    assert torch.allclose(values["class mean"][0], samples.x.mean(0), atol=1e-6)
+    values = by_leaked(public, samples, torch.tensor([2]))
+    assert torch.allclose(values["leaked class mean"][0], samples.x.mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", GUESSES[:2])
@@ -96,20 +96,22 @@ def test_guesses_from_known_samples_are_their_means() -> None:
 def test_no_sample_says_anything_of_itself(name: str, beside: bool) -> None:
     public, mine = _shifted(40, 0), _shifted(15, 1, 0.3)
     others = _shifted(10, 2, 0.3) if beside else None
-    result = from_all_others(public, mine, others)[name]
+    result = by_others(public, mine, others)[f"others' {name}"]
     for i in range(len(mine)):
         rest = mine.take([j for j in range(len(mine)) if j != i])
         samples = rest if others is None else concat([rest, others])
         own = mine.y[i : i + 1]
-        assert torch.allclose(result[i], from_known(public, samples, own)[name][0], atol=1e-5)
+        assert torch.allclose(
+            result[i], by_leaked(public, samples, own)[f"leaked {name}"][0], atol=1e-5
+        )
 
 
 def test_a_sample_moves_every_guess_but_its_own() -> None:
     public, mine = _shifted(40, 0), _shifted(15, 1, 0.3)
     x = mine.x.clone()
     x[4] = -x[4]
-    before, after = (from_all_others(public, s, None) for s in (mine, replace(mine, x=x)))
-    for name in GUESSES[:2]:
+    before, after = (by_others(public, s, None) for s in (mine, replace(mine, x=x)))
+    for name in OTHERS[:2]:
         assert torch.allclose(before[name][4], after[name][4], atol=1e-6)
         same = int((mine.y == mine.y[4]).nonzero()[0])
         assert same == 4 or not torch.allclose(before[name][same], after[name][same], atol=1e-3)
@@ -119,12 +121,12 @@ def test_a_sample_moves_every_guess_but_its_own() -> None:
 @pytest.mark.parametrize("known", [8, 200])
 def test_the_regression_is_near_the_best_guess_at_any_site(shift: float, known: int) -> None:
     public, leaked, truth = _shifted(300, 0), _shifted(known, 1, shift), _shifted(400, 2, shift)
-    values = from_known(public, leaked, truth.y)
+    values = by_leaked(public, leaked, truth.y)
     by_public = controls.same_class_mean(public, truth.y)
-    best = min(_error(truth, by_public), *(_error(truth, values[k]) for k in GUESSES[:2]))
-    assert _error(truth, values["regression"]) < 1.15 * best
+    best = min(_error(truth, by_public), *(_error(truth, values[k]) for k in LEAKED[:2]))
+    assert _error(truth, values["leaked regression"]) < 1.15 * best
     if shift:  # public class means, moved: better than either alone with eight samples
-        assert _error(truth, values["regression"]) < 0.5 * _error(truth, by_public)
+        assert _error(truth, values["leaked regression"]) < 0.5 * _error(truth, by_public)
 
 
 def test_pictures_are_guessed_on_the_scale_of_networks() -> None:
@@ -148,6 +150,6 @@ def test_leaked_samples_are_known_to_their_threat_alone() -> None:
 
 def test_one_sample_is_guessed_from_public_ones() -> None:
     public, one = _shifted(40, 0), _shifted(1, 1)
-    values = from_all_others(public, one, None)
+    values = by_others(public, one, None)
     assert all(bool(torch.isfinite(x).all()) for x in values.values())
-    assert np.isfinite(_error(one, values["regression"]))
+    assert np.isfinite(_error(one, values["others' regression"]))

@@ -1,4 +1,4 @@
-"""Baselines of a site, AUROC, recall and F1, and which step that costs privacy brought nothing."""
+"""Baselines of a site, AUROC, recall and F1, and which step that costs privacy had no gain."""
 
 import json
 from dataclasses import replace
