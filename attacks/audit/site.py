@@ -196,14 +196,11 @@ def _attack(
         held_out=job.site.test,
         others=concat([replace(others, part=None), replace(job.site.test, part=None)]),
     )
-    reconstructions = attack_release(
-        observation, private, suite, rng=rng, on_progress=job.on_progress
-    )
+    rebuilt = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
     sites, groups = len(job.view.sites), private.groups
-    verdict, evidence = judge(
-        reconstructions.attacks, reconstructions.controls, rng=rng, sites=sites, groups=groups
-    )
+    attacks, controls = rebuilt.attacks, rebuilt.controls
+    verdict, evidence = judge(attacks, controls, rng=rng, sites=sites, groups=groups)
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
     if gradient_path(received.made_by) is None:
@@ -211,15 +208,13 @@ def _attack(
     audit = replace(
         about,
         samples=len(private),
-        attacks=tuple(reconstructions.attacks),
-        controls=tuple(reconstructions.controls),
+        attacks=tuple(attacks),
+        controls=tuple(controls),
         labels=labels,
         verdict=verdict,
         evidence=evidence,
     )
-    return audit, lambda title: draw_images(
-        private.inputs(), private.y, reconstructions.images, title
-    )
+    return audit, lambda title: draw_images(private.inputs(), private.y, rebuilt.images, title)
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:
