@@ -171,8 +171,7 @@ def _attack(
     config, samples = job.config, job.site.train
     rng = stream(config.seed, "audit", job.site.id)
     order = rng.permutation(len(samples))
-    spared = min(LEAKED, len(samples) // 10)
-    leaked, rest = order[:spared], order[spared:]
+    leaked, rest = np.split(order, [min(LEAKED, len(samples) // 10)])
     chosen, unscored = np.sort(rest[: config.audit.samples]), rest[config.audit.samples :]
     private, release = samples.take(chosen), received.release
     others = samples.take(np.concatenate([leaked, unscored])[:OTHERS])
