@@ -35,21 +35,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from baselines.common.models import accuracy_at, loaded
 from baselines.common.orders import are_whole, check_record, check_rows, check_weights
 from baselines.common.spending import Mechanism, Planned, Spending, after_round, begin, charged
 from baselines.common.training import LocalTraining, train_locally
 from baselines.networks.cnns import macs_of, weights_of
 from baselines.networks.pruning import prunable, with_widths
 from dprbft.config.schema import rounds_of
-from dprbft.methods.rounds.plan import count_units
 from dprbft.methods.updates.contract import NOTHING, Turn
+from dprbft.site.counting import count_units
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update, named
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import LABEL_HISTOGRAM, unit_counts
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas.training.any_model import accuracy_of, logits_of
+from panas.training.any_model import logits_of
 from panas.training.sgd import OptimizerConfig
 
 BALANCE = 1.1  # r
@@ -90,21 +91,6 @@ def partition(sites: Sequence[SiteFacts], groups: int, most: float = BALANCE) ->
         results.append((_score(samples, labels, placed, count, most), placed))
     placed = min(results, key=lambda pair: pair[0])[1]
     return [[int(i) for i in np.flatnonzero(placed == j)] for j in range(count)]
-
-
-def imbalance(sites: Sequence[SiteFacts], groups: Sequence[Sequence[int]]) -> float:
-    """Samples of the largest group over those of the smallest."""
-    sizes = [sum(sites[i].samples for i in group) for group in groups]
-    return max(sizes) / max(1, min(sizes))
-
-
-def label_distance(sites: Sequence[SiteFacts], groups: Sequence[Sequence[int]]) -> float:
-    """Mean Manhattan distance between the class frequencies of a group and of all sites."""
-    labels = np.stack([s.samples * frequencies(s.histogram) for s in sites])
-    placed = np.empty(len(sites), dtype=np.int64)
-    for j, group in enumerate(groups):
-        placed[list(group)] = j
-    return _distance(labels, placed, len(groups))
 
 
 def _greedy(
@@ -296,10 +282,6 @@ class Progress:
             return self.candidates
         return (Candidate(id=GLOBAL, widths=self.widths, resource=self.resource),)
 
-    def knows(self, site: int, facts: SiteFacts) -> "Progress":
-        """The same with what a site has told of its samples."""
-        return replace(self, sites={**self.sites, site: facts})
-
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {**asdict(self), "sites": {str(i): asdict(s) for i, s in self.sites.items()}}
@@ -307,24 +289,20 @@ class Progress:
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Progress":
         """Read back `to_json`."""
-        sites = {int(i): _facts(s) for i, s in record["sites"].items()}
+        sites = {
+            int(i): SiteFacts(s["samples"], tuple(s["histogram"]))
+            for i, s in record["sites"].items()
+        }
+        points = (Point(**{**p, "widths": tuple(p["widths"])}) for p in record["frontier"])
         known = {
             "widths": tuple(record["widths"]),
             "candidates": tuple(map(Candidate.from_json, record["candidates"])),
             "groups": tuple(tuple(group) for group in record["groups"]),
-            "frontier": tuple(map(_point, record["frontier"])),
+            "frontier": tuple(points),
             "times": tuple(record["times"]),
             "sites": sites,
         }
         return Progress(**{**record, **known})
-
-
-def _facts(record: Mapping[str, Any]) -> SiteFacts:
-    return SiteFacts(record["samples"], tuple(record["histogram"]))
-
-
-def _point(record: Mapping[str, Any]) -> Point:
-    return Point(**{**record, "widths": tuple(record["widths"])})
 
 
 HELD_OUT = "search"
@@ -344,10 +322,6 @@ class Cost:
     macs: float = 0.0  # multiply-accumulates of training and testing
     down: int = 0  # bytes of messages received
     up: int = 0  # bytes of messages sent
-
-    def more(self, macs: float, down: int, up: int) -> "Cost":
-        """The same after a round."""
-        return Cost(self.macs + macs, self.down + down, self.up + up)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,7 +354,8 @@ class Here:
 
     def paid(self, phase: str, macs: float, sizes: tuple[int, int]) -> "Here":
         """The same after a round of a phase, with the bytes that came down and went up."""
-        cost = self.cost.get(phase, Cost()).more(macs, *sizes)
+        (down, up), old = sizes, self.cost.get(phase, Cost())
+        cost = Cost(old.macs + macs, old.down + down, old.up + up)
         return replace(self, cost={**self.cost, phase: cost})
 
 
@@ -477,9 +452,7 @@ class SiteWork:
         self, site: Site, widths: Sequence[int], weights: Mapping[str, Tensor]
     ) -> nn.Sequential:
         """A network of these widths, on the site's device."""
-        model = with_widths(self.whole, widths)
-        model.load_state_dict(dict(weights))
-        return model.to(site.device)
+        return loaded(site, with_widths(self.whole, widths), weights)
 
 
 def check_networks(site: Site, order: Order, work: SiteWork) -> None:
@@ -560,7 +533,7 @@ def _train(site: Site, done: _Done, order: Order, work: SiteWork, job: Mapping[s
     counts leave too. Weights of networks that may be dropped wait for the next order."""
     asked, id, here = order.bundle.record, job["id"], done.here
     model = work.network(site, job["widths"], order.bundle.part(id))
-    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
+    shared = accuracy_at(site, model)
     how = LocalTraining(optimizer=work.optimizer, round=order.round)
     spending, receipt = train_locally(site, model, site.data.train, here.spending, how)
     if receipt is None:  # the budget pays for no more
@@ -586,7 +559,7 @@ def _train(site: Site, done: _Done, order: Order, work: SiteWork, job: Mapping[s
         _report(site, done, order, id, model)
     if done.local is None:
         done.shared = shared
-        done.local = accuracy_of(logits_of(model, site.data.test), site.data.test)
+        done.local = accuracy_at(site, model)
         others = {k: a for k, a in done.kept.items() if not k.startswith(f"{GLOBAL}.")}
         done.kept = others | named(GLOBAL, weights)
         done.here = replace(done.here, widths=tuple(job["widths"]))
@@ -603,7 +576,6 @@ def _report(site: Site, done: _Done, order: Order, id: str, model: nn.Module) ->
 
 
 def _send(done: _Done, memory: Bundle, ids: Sequence[str]) -> None:
-    """The weights of what was trained and not dropped; nothing waits any more."""
     waiting = done.here.waiting
     for id in ids:
         if id in waiting:
@@ -613,7 +585,6 @@ def _send(done: _Done, memory: Bundle, ids: Sequence[str]) -> None:
 
 
 def _replanned(site: Site, here: Here, round: int, planned: Planned) -> Here:
-    """What the search has not spent is shared among the last rounds."""
     left = sum(r >= round for r in rounds_of(site.config, site.id))
     plan, here = here.spending.plan, replace(here, final=True)
     if plan is None or (plan.rounds == left and here.told):

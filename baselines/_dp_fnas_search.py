@@ -18,6 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from baselines.common.models import loaded as place
 from baselines.common.options import options_of
 from baselines.common.orders import check_record, check_weights
 from baselines.common.spending import (
@@ -151,13 +152,13 @@ def begun(
 def check_network(site: Site, memory: Bundle, order: Order) -> None:
     """An order is the super-network or, once the search is over, that of a genotype."""
     record, o = order.bundle.record, options_of(site.config, Options)
-    wanted = asked(site.config, order.round)
-    check_record(record, genotype=dict if wanted == "E" else type(None))
+    sends = asked(site.config, order.round)
+    check_record(record, genotype=dict if sends == "E" else type(None))
     like = dict(memory.arrays)
     if record["genotype"] != memory.record["genotype"]:
         like = weights_of(begun(site.spec, o, site.config.seed, record["genotype"]))
     sent = named("network", like)
-    if wanted == "A" and o.order == "second":
+    if sends == "A" and o.order == "second":
         sent |= named("before", {n: w for n, w in like.items() if not is_alpha(n)})
     check_weights(order.bundle.arrays, sent)
 
@@ -166,8 +167,7 @@ def loaded(site: Site, bundle: Bundle) -> nn.Module:
     """The network of a message or a memory, on the site's device."""
     o = options_of(site.config, Options)
     network = begun(site.spec, o, site.config.seed, bundle.record["genotype"])
-    network.load_state_dict(bundle.part("network"))
-    return network.to(site.device)
+    return place(site, network, bundle.part("network"))
 
 
 @dataclass(frozen=True)
@@ -250,15 +250,15 @@ def gradients_of(
     site: Site, network: nn.Module, order: Order, parts: Mapping[str, Part]
 ) -> dict[str, Tensor]:
     """What a round sends, by name of the parameter."""
-    o, wanted = options_of(site.config, Options), asked(site.config, order.round)
+    o, sends = options_of(site.config, Options), asked(site.config, order.round)
     noise = _noise(site, order.round, [part.plan for part in parts.values()])
     values = dict[str, Tensor]()
-    if wanted == "E":
+    if sends == "E":
         return batch_gradient(network, [*parts.values()], noise, clip=o.clip)
-    if "W" in wanted:
+    if "W" in sends:
         _only(network, alphas=False)
         values |= batch_gradient(network, [parts["train"]], noise, clip=o.clip)
-    if "A" in wanted:
+    if "A" in sends:
         _only(network, alphas=True)
         values |= batch_gradient(network, [parts["search"]], noise, clip=o.architecture_clip)
         if o.order == "second":
@@ -300,7 +300,6 @@ def _difference(
 
 
 def _only(network: nn.Module, *, alphas: bool) -> None:
-    """Let A move, or W."""
     for name, p in network.named_parameters():
         p.requires_grad_(is_alpha(name) == alphas)
 

@@ -68,9 +68,10 @@ from baselines._decnas_search import (
     search_round,
 )
 from baselines.common.averaging import Mean, number_in
-from baselines.common.options import options_of
+from baselines.common.models import predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.spending import Planned, begin
-from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_of
+from baselines.networks.cnns import initialise, weights_of
 from baselines.networks.pruning import (
     Kind,
     Resource,
@@ -95,7 +96,6 @@ from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.any_model import logits_of
 from panas.training.sgd import OptimizerConfig
 
 
@@ -367,7 +367,7 @@ def _numbers(values: Any, count: int) -> list[float]:
 
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {"privacy": {"epsilon": float("inf"), "allow_unprotected": True}},
+    "paper": {"privacy": UNPROTECTED},
     "sound": {},
 }
 SMOKE: Mapping[str, Any] = {
@@ -476,8 +476,8 @@ def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network that it trained last, or the result."""
-    model = _work(site).network(site, Here.from_json(memory.record).widths, memory.part(GLOBAL))
-    return lambda samples: logits_of(model, samples)
+    widths = Here.from_json(memory.record).widths
+    return predictor_of(_work(site).network(site, widths, memory.part(GLOBAL)))
 
 
 def size(site: Site, memory: Bundle) -> Size:
@@ -489,8 +489,7 @@ def size(site: Site, memory: Bundle) -> Size:
         "cost": {phase: asdict(cost) for phase, cost in here.cost.items()},
         "frontier": [dict(point) for point in here.frontier],
     }
-    macs = macs_of(model, site.spec.shape)
-    return Size(parameters=parameters_of(model), macs=macs, about=about)
+    return size_of(site, model, about)
 
 
 def server_start(side: Side) -> Bundle:

@@ -59,9 +59,10 @@ from baselines._dp_fnas_search import (
 )
 from baselines.common.averaging import Mean
 from baselines.common.halves import halves, planned_halves
-from baselines.common.options import options_of
+from baselines.common.models import accuracy_at, predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.spending import Mechanism, Spending
-from baselines.networks.cnns import macs_of, parameters_of, weights_of
+from baselines.networks.cnns import weights_of
 from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.config.schema import rounds_of
 from dprbft.methods.side import Side
@@ -71,11 +72,10 @@ from dprbft.updates import Bundle, Order, Update, named
 from panas.privacy.accounting.closed_form import gaussian_epsilon, limit_mu
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.errors import BadInput
-from panas.training.any_model import accuracy_of, logits_of
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
-        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "privacy": UNPROTECTED,
         "federation": {
             "options": {
                 "noise_multiplier": 1.0,
@@ -163,8 +163,8 @@ def site_start(site: Site) -> Bundle:
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 1 and 3: the gradients that are asked for, each batch paid before it is drawn."""
     o, network = options_of(site.config, Options), loaded(site, order.bundle)
-    wanted, accounts, receipts = asked(site.config, order.round), _accounts(memory), list[str]()
-    free = wanted == "E" and o.evaluation == "plain"
+    sends, accounts, receipts = asked(site.config, order.round), _accounts(memory), list[str]()
+    free = sends == "E" and o.evaluation == "plain"
     due, update = reads(site.config, order.round), dict[str, Tensor]()
     with ExitStack() as stack:
         for subset in due:
@@ -204,8 +204,7 @@ def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network."""
-    network = loaded(site, Bundle(named("network", memory.arrays), memory.record))
-    return lambda samples: logits_of(network, samples)
+    return predictor_of(loaded(site, Bundle(named("network", memory.arrays), memory.record)))
 
 
 def size(site: Site, memory: Bundle) -> Size:
@@ -223,9 +222,7 @@ def size(site: Site, memory: Bundle) -> Size:
         "search_passes": _passes(site),
         "theorem_3_1": {**limits, "note": note},
     }
-    return Size(
-        parameters=parameters_of(network), macs=macs_of(network, site.spec.shape), about=about
-    )
+    return size_of(site, network, about)
 
 
 def _passes(site: Site) -> float:
@@ -258,14 +255,14 @@ def server_round(
     """Steps 2 and 4: descend along the mean gradient; after the search, begin the last network."""
     o, spec = options_of(side.config, Options), spec_of(side.config, side.facts)
     number, arrays = memory.record["round"] + 1, memory.part("network")
-    wanted, velocity = asked(side.config, number), memory.part("velocity")
-    moving = {n: w for n, w in arrays.items() if wanted == "E" or "WA"[is_alpha(n)] in wanted}
+    sends, velocity = asked(side.config, number), memory.part("velocity")
+    moving = {n: w for n, w in arrays.items() if sends == "E" or "WA"[is_alpha(n)] in sends}
     mean = Mean(moving)
     for update in updates:
         mean.add(update.bundle.arrays, 1.0)
     moved = dict(arrays)
     for name, g in mean.result().items():
-        rate = o.evaluation_rate if wanted == "E" else o.learning_rate
+        rate = o.evaluation_rate if sends == "E" else o.learning_rate
         if is_alpha(name):
             moved[name] = arrays[name] - o.architecture_rate * g
             continue
@@ -282,7 +279,7 @@ def server_round(
         return Bundle(named("network", weights_of(last)), record)
     if o.momentum:
         kept |= named("velocity", velocity)
-    if o.order == "second" and wanted == "W":
+    if o.order == "second" and sends == "W":
         before = {n: w for n, w in arrays.items() if not is_alpha(n)}
         kept |= named("before", before)
     return Bundle(kept, record)
@@ -293,8 +290,7 @@ def _accounts(memory: Bundle) -> dict[str, Prepaid]:
 
 
 def _measured(site: Site, network: nn.Module, round: int) -> float | None:
-    """Accuracy on test samples, now and then."""
     every = options_of(site.config, Options).measure_every
     if round % every and round not in (1, site.config.federation.rounds):
         return None
-    return accuracy_of(logits_of(network, site.data.test), site.data.test)
+    return accuracy_at(site, network)

@@ -61,18 +61,18 @@ from baselines._feathers_search import (
 )
 from baselines.common.averaging import Mean, number_in, weight_in
 from baselines.common.halves import planned_halves
-from baselines.common.options import options_of
+from baselines.common.models import accuracy_at, loaded, predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.spending import Planned, begin, current
 from baselines.common.training import undo_divergence
-from baselines.networks.cnns import macs_of, parameters_of, weights_of
+from baselines.networks.cnns import weights_of
 from dprbft.config.schema import rounds_of
-from dprbft.methods.rounds.plan import counting_event
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
+from dprbft.site.counting import counting_event
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
-from panas.training.any_model import accuracy_of, logits_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class ServerState:
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
-        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "privacy": UNPROTECTED,
         "federation": {"options": {"lookahead": True}},
     },
     "sound": {},
@@ -184,7 +184,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     state = replace(state, architecture=trial.architecture, weights=current(site, state.weights))
     state = replace(state, alphas=current(site, state.alphas))
     model = _loaded(site, order.bundle.arrays, trial.architecture)
-    shared, measures = _accuracy(site, model), trial.phase == "ho"
+    shared, measures = accuracy_at(site, model), trial.phase == "ho"
     with ExitStack() as stack:
         charges = charge_round(site, state, trial, order.round)
         if charges is None:
@@ -203,38 +203,34 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
         memory=Bundle(kept, state.to_json()),
         update=update,
         receipts=receipts,
-        local=None if measures else _accuracy(site, model),
+        local=None if measures else accuracy_at(site, model),
         shared=shared,
     )
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Keep the last average, and how hyperparameters were chosen."""
-    state, told = SiteState.from_json(memory.record), order.bundle.record
-    state = replace(state, architecture=told["architecture"], trace=told["trace"])
+    state, record = SiteState.from_json(memory.record), order.bundle.record
+    state = replace(state, architecture=record["architecture"], trace=record["trace"])
     return Bundle(order.bundle.arrays, state.to_json())
 
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network: the super-network until the search stage ends."""
-    model = _loaded(site, memory.arrays, memory.record["architecture"])
-    return lambda samples: logits_of(model, samples)
+    return predictor_of(_loaded(site, memory.arrays, memory.record["architecture"]))
 
 
 def size(site: Site, memory: Bundle) -> Size:
     """Parameters and multiply-accumulates of the network; what was chosen, and what that took."""
     state = SiteState.from_json(memory.record)
     model = _loaded(site, memory.arrays, state.architecture)
-    return Size(
-        parameters=parameters_of(model),
-        macs=macs_of(model, site.spec.shape),
-        about={
-            "architecture": state.architecture,
-            "hyperparameters": state.trace,
-            "search_passes": state.passes,
-            "search_rounds": search_rounds(site.config),
-        },
-    )
+    about = {
+        "architecture": state.architecture,
+        "hyperparameters": state.trace,
+        "search_passes": state.passes,
+        "search_rounds": search_rounds(site.config),
+    }
+    return size_of(site, model, about)
 
 
 def server_start(side: Side) -> Bundle:
@@ -294,13 +290,7 @@ def server_round(
 def _loaded(
     site: Site, arrays: Mapping[str, Tensor], architecture: Mapping[str, Any] | None
 ) -> nn.Module:
-    model = network_of(site.config, site.facts, architecture)
-    model.load_state_dict(dict(arrays))
-    return model.to(site.device)
-
-
-def _accuracy(site: Site, model: nn.Module) -> float:
-    return accuracy_of(logits_of(model, site.data.test), site.data.test)
+    return loaded(site, network_of(site.config, site.facts, architecture), arrays)
 
 
 def _row(

@@ -13,7 +13,7 @@ has no BatchNorm.
 Privacy: step 2 is DP-SGD, charged before it reads a sample; what is sent are its weights.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,15 +21,21 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.common.averaging import Mean, number_in
-from baselines.common.options import options_of
+from baselines.common.models import (
+    kept,
+    loaded,
+    optimizer_of,
+    orders_for_all,
+    predictor_of,
+    size_of,
+)
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
-from baselines.common.spending import Planned, Spending, after_round, begin
-from baselines.common.training import LocalTraining, train_locally
+from baselines.common.spending import Planned, begin
+from baselines.common.training import LocalTraining, weights_round
 from baselines.networks.cnns import (
     convolutional,
     initialise,
-    macs_of,
-    parameters_of,
     weights_of,
 )
 from dprbft.config.flat import Section
@@ -39,11 +45,9 @@ from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.any_model import accuracy_of, logits_of
-from panas.training.sgd import OptimizerConfig
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {"privacy": {"epsilon": float("inf"), "allow_unprotected": True}},
+    "paper": {"privacy": UNPROTECTED},
     "sound": {},
 }
 
@@ -81,8 +85,7 @@ def site_start(site: Site) -> Bundle:
     o = options_of(site.config, Options)
     planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     weights = weights_of(_network(site.spec, o, site.config.seed))
-    spending = begin(site, planned)  # of a network that can be had
-    return Bundle(weights, {"spending": spending.to_json()})
+    return kept(weights, begin(site, planned))  # of a network that can be had
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
@@ -93,29 +96,10 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train what was sent."""
-    o = options_of(site.config, Options)
     model = _loaded(site, order.bundle.arrays)
-    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
-    optimizer = OptimizerConfig(
-        learning_rate=o.learning_rate,
-        batch_size=o.batch_size,
-        epochs=o.epochs,
-        momentum=o.momentum,
-    )
-    how = LocalTraining(optimizer=optimizer, round=order.round)
-    spending = Spending.from_json(memory.record["spending"])
-    spending, receipt = train_locally(site, model, site.data.train, spending, how)
-    if receipt is None:
-        kept = Bundle(order.bundle.arrays, {"spending": spending.to_json()})
-        return Turn(memory=kept, shared=shared)
-    spending, weights = after_round(site, spending), weights_of(model)
-    return Turn(
-        memory=Bundle(weights, {"spending": spending.to_json()}),
-        update=Bundle(weights, {"samples": site.units}),
-        receipts=(receipt,),
-        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
-        shared=shared,
-    )
+    how = LocalTraining(optimizer=optimizer_of(options_of(site.config, Options)), round=order.round)
+    sent = Bundle(order.bundle.arrays, memory.record)
+    return weights_round(site, model, sent, how, {"samples": site.units})
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
@@ -125,14 +109,12 @@ def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The network."""
-    model = _loaded(site, memory.arrays)
-    return lambda samples: logits_of(model, samples)
+    return predictor_of(_loaded(site, memory.arrays))
 
 
 def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates."""
-    model = _loaded(site, memory.arrays)
-    return Size(parameters=parameters_of(model), macs=macs_of(model, site.spec.shape))
+    return size_of(site, _loaded(site, memory.arrays))
 
 
 def server_start(side: Side) -> Bundle:
@@ -141,9 +123,7 @@ def server_start(side: Side) -> Bundle:
     return Bundle(weights_of(_network(spec, o, side.config.seed)))
 
 
-def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Step 1: the same for all."""
-    return dict.fromkeys(sites, Bundle(memory.arrays))
+orders = orders_for_all
 
 
 def server_round(
@@ -164,5 +144,4 @@ def _network(spec: NetworkSpec, o: Options, seed: int) -> nn.Module:
 
 def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
     model = _network(site.spec, options_of(site.config, Options), site.config.seed)
-    model.load_state_dict(dict(arrays))
-    return model.to(site.device)
+    return loaded(site, model, arrays)

@@ -14,42 +14,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from baselines import fedgh
 from baselines.common.class_means import means_in
 from baselines.common.options import options_of
-from baselines.fedgh import (
-    COLUMNS,
-    CPU,
-    SMOKE,
-    Options,
-    check,
-    check_order,
-    orders,
-    predictor,
-    server_start,
-    site_finish,
-    site_round,
-    site_start,
-    size,
-)
 from dprbft.methods.side import Side
 from dprbft.updates import Bundle, Update
 
-__all__ = [
-    "COLUMNS",
-    "CPU",
-    "SMOKE",
-    "Options",
-    "check",
-    "check_order",
-    "orders",
-    "predictor",
-    "server_round",
-    "server_start",
-    "site_finish",
-    "site_round",
-    "site_start",
-    "size",
-]
+COLUMNS, SMOKE, CPU, Options = fedgh.COLUMNS, fedgh.SMOKE, fedgh.CPU, fedgh.Options
+check, check_order, orders = fedgh.check, fedgh.check_order, fedgh.orders
+site_start, site_round, site_finish = fedgh.site_start, fedgh.site_round, fedgh.site_finish
+server_start, predictor, size = fedgh.server_start, fedgh.predictor, fedgh.size
 
 
 def server_round(

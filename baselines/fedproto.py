@@ -18,13 +18,13 @@ class that nobody sends in a round keeps its prototype. A site predicts with its
 `predict = "prototypes"` by the nearest global prototype, as the publication says.
 
 Privacy: step 2 is DP-SGD, step 3 one release of noised class sums and counts
-(`updates.class_means`), each charged before it reads a sample; both share the budget. In column
+(`common.class_means`), each charged before it reads a sample; both share the budget. In column
 "paper" prototypes leave as they are, and the ledger says so.
 
 A bottom with a head that tells the representation beside the logits, for losses of both.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -33,22 +33,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.common.class_means import bound_of, means_in, release_means
-from baselines.common.options import options_of
+from baselines.common import five
+from baselines.common.class_means import means_in
+from baselines.common.models import loaded, optimizer_of, orders_for_all
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_flags, check_record, check_weights
-from baselines.common.spending import Planned, Spending, after_round, begin
-from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import (
-    WIDER,
-    Five,
-    initialise,
-    macs_of,
-    one_of_five,
-    parameters_of,
-    weights_of,
-)
-from dprbft.config.flat import Section
-from dprbft.config.schema import RunConfig, rounds_of
+from baselines.common.training import LocalTraining
+from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site
@@ -57,9 +48,7 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.gradients.apart import keeps_samples_apart
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
-from panas.runtime.seeds import stream, torch_generator
-from panas.training.any_model import accuracy_of, logits_of
-from panas.training.sgd import OptimizerConfig
+from panas.training.any_model import logits_of
 
 
 @keeps_samples_apart
@@ -76,45 +65,27 @@ class Headed(nn.Module):
         return torch.cat([self.head(z), z], dim=1)
 
 
+SMOKE, CPU = five.SMOKE, five.CPU
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
-        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "privacy": UNPROTECTED,
         "federation": {"options": {"unit": False, "predict": "prototypes"}},
     },
     "sound": {},
-}
-SMOKE: Mapping[str, Any] = {
-    "federation": {"rounds": 2, "options": {"epochs": 12}},
-}
-CPU: Mapping[str, Any] = {
-    "federation": {
-        "rounds": 10,
-        "options": {"kernels": 16, "width": 128, "hidden": [500, 500, 250, 200, 125], "epochs": 3},
-    },
 }
 PROTOTYPES = ("prototypes", "known")  # (classes, d), and 1 for each class that has one
 UNKNOWN = 1e6
 """Squared distance to the prototype of a class that has none."""
 
 
-class Options(Section):
+class Options(five.Options):
     """Settings of local training, of the prototypes, and the networks' sizes."""
 
     importance: Annotated[float, Field(ge=0)] = 1.0  # lambda, of the distance to prototypes
-    learning_rate: Annotated[float, Field(gt=0)] = 0.1  # publication .01
-    batch_size: Annotated[int, Field(ge=1)] = 64  # under DP an expected one
-    epochs: Annotated[int, Field(ge=1)] = 4  # passes a round; publication 1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    clip: Annotated[float, Field(gt=0)] = 1.0  # norm of a sample's gradient under DP
-    release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes prototypes' noise
     weighting: Literal["counts", "equal"] = "counts"  # of sites in a prototype
     predict: Literal["head", "prototypes"] = "head"  # prototypes: the nearest global one
-    kernels: Annotated[int, Field(ge=1)] = 8  # of the first convolution
-    # of the first hidden layer of each network
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((200, 200, 100, 80, 50), min_length=1)
-    width: Annotated[int, Field(ge=1)] = 64  # of representations and prototypes
-    unit: bool = True  # representations of norm sqrt(width)
 
 
 def check(side: Side) -> None:
@@ -124,17 +95,7 @@ def check(side: Side) -> None:
 
 def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the site's network before the first."""
-    o = options_of(site.config, Options)
-    planned = Planned(
-        batch_size=o.batch_size,
-        clip=o.clip,
-        epochs=o.epochs,
-        releases=len(rounds_of(site.config, site.id)),
-        release_share=o.release_share,
-    )
-    rng = torch_generator(stream(site.config.seed, "fedproto", "site", site.id))
-    weights = weights_of(initialise(_network(site), rng))
-    return Bundle(weights, _kept(begin(site, planned)))
+    return five.first_memory(site, _network(site), options_of(site.config, Options), "fedproto")
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
@@ -146,36 +107,11 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Steps 2 and 3."""
-    o, told = options_of(site.config, Options), order.bundle.arrays
-    model = _loaded(site, memory.arrays)
-    optimizer = OptimizerConfig(
-        learning_rate=o.learning_rate,
-        batch_size=o.batch_size,
-        epochs=o.epochs,
-        momentum=o.momentum,
-        weight_decay=o.weight_decay,
-    )
-    prototypes, known = (told[name].to(site.device) for name in PROTOTYPES)
+    o = options_of(site.config, Options)
+    prototypes, known = (order.bundle.arrays[name].to(site.device) for name in PROTOTYPES)
     loss = prototype_loss(prototypes, known, o.importance)
-    how = LocalTraining(optimizer=optimizer, round=order.round, loss=loss)
-    spending = Spending.from_json(memory.record["spending"])
-    spending, trained = train_locally(site, model, site.data.train, spending, how)
-    if trained is None:
-        return Turn(memory=Bundle(memory.arrays, _kept(spending)))
-    means, released = release_means(
-        site,
-        lambda samples: logits_of(model.bottom, samples),
-        spending,
-        order.round,
-        bound_of(o.width),
-    )
-    spending, test = after_round(site, spending, releases=1), site.data.test
-    return Turn(
-        memory=Bundle(weights_of(model), _kept(spending)),
-        update=Bundle(means.to_arrays()),
-        receipts=(trained, released),
-        local=accuracy_of(logits_of(model, test)[:, : test.classes], test),
-    )
+    how = LocalTraining(optimizer=optimizer_of(o), round=order.round, loss=loss)
+    return five.means_round(site, memory, _loaded(site, memory.arrays), how, o.width)
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
@@ -201,10 +137,7 @@ def predictor(site: Site, memory: Bundle) -> Predictor:
 
 def size(site: Site, memory: Bundle) -> Size:
     """Its parameters, multiply-accumulates, and which of the five it is."""
-    model = _loaded(site, memory.arrays)
-    about = {"network": f"CNN {site.id % len(WIDER) + 1}"}
-    macs = macs_of(model, site.spec.shape)
-    return Size(parameters=parameters_of(model), macs=macs, about=about)
+    return five.size_of_network(site, _loaded(site, memory.arrays))
 
 
 def server_start(side: Side) -> Bundle:
@@ -218,9 +151,7 @@ def _no_prototypes(config: RunConfig, facts: Facts) -> Bundle:
     return Bundle({"prototypes": torch.zeros(classes, width), "known": known})
 
 
-def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Step 1: the same for all."""
-    return dict.fromkeys(sites, Bundle(memory.arrays))
+orders = orders_for_all
 
 
 def server_round(
@@ -236,9 +167,9 @@ def server_round(
         weight = torch.ones_like(weights[site.classes]) if equal else site.counts.double()
         sums[site.classes] += weight[:, None] * site.means.double()
         weights[site.classes] += weight
-    told, prototypes, known = weights > 0, *(memory.arrays[n].clone() for n in PROTOTYPES)
-    prototypes[told] = (sums[told] / weights[told, None]).float()
-    known[told] = 1
+    sent, prototypes, known = weights > 0, *(memory.arrays[n].clone() for n in PROTOTYPES)
+    prototypes[sent] = (sums[sent] / weights[sent, None]).float()
+    known[sent] = 1
     return Bundle({"prototypes": prototypes, "known": known})
 
 
@@ -256,18 +187,11 @@ def prototype_loss(
     return loss
 
 
-def _kept(spending: Spending) -> dict[str, Any]:
-    return {"spending": spending.to_json()}
-
-
 def _network(site: Site) -> Headed:
     o = options_of(site.config, Options)
-    sizes = Five(kernels=o.kernels, hidden=o.hidden, width=o.width, unit=o.unit)
-    bottom = one_of_five(site.spec.shape, site.id % len(WIDER), sizes)
-    return Headed(bottom, o.width, site.spec.classes)
+    return Headed(five.bottom_of(site, o), o.width, site.spec.classes)
 
 
 def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> Headed:
-    model = _network(site)
-    model.load_state_dict({name: a for name, a in arrays.items() if name not in PROTOTYPES})
-    return model.to(site.device)
+    weights = {name: array for name, array in arrays.items() if name not in PROTOTYPES}
+    return loaded(site, _network(site), weights)

@@ -37,11 +37,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.common.averaging import Mean, check_arrays
-from baselines.common.options import options_of
+from baselines.common.models import kept, loaded, optimizer_of, predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
-from baselines.common.spending import Planned, Spending, after_round, begin
-from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_of
+from baselines.common.spending import Planned, begin
+from baselines.common.training import LocalTraining, weights_round
+from baselines.networks.cnns import initialise, weights_of
 from baselines.networks.vgg import vgg
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
@@ -51,12 +52,10 @@ from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.any_model import accuracy_of, logits_of
-from panas.training.sgd import OptimizerConfig
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
-        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "privacy": UNPROTECTED,
         "federation": {
             "options": {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
         },
@@ -102,8 +101,8 @@ def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the first weights."""
     o = options_of(site.config, Options)
     first = weights_of(_network(site.config, site.spec, depth_of(site.config, site.id)))
-    spending = begin(site, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
-    return Bundle(first, {"spending": spending.to_json()})
+    planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
+    return kept(first, begin(site, planned))
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
@@ -116,30 +115,9 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train the network with the layers that were sent."""
-    o = options_of(site.config, Options)
-    sent = {**memory.arrays, **order.bundle.arrays}
-    model = _loaded(site, sent)
-    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
-    optimizer = OptimizerConfig(
-        learning_rate=o.learning_rate,
-        batch_size=o.batch_size,
-        epochs=o.epochs,
-        momentum=o.momentum,
-        weight_decay=o.weight_decay,
-    )
-    how = LocalTraining(optimizer=optimizer, round=order.round)
-    spending = Spending.from_json(memory.record["spending"])
-    spending, receipt = train_locally(site, model, site.data.train, spending, how)
-    if receipt is None:
-        return Turn(memory=Bundle(sent, {"spending": spending.to_json()}), shared=shared)
-    spending, weights = after_round(site, spending), weights_of(model)
-    return Turn(
-        memory=Bundle(weights, {"spending": spending.to_json()}),
-        update=Bundle(weights),
-        receipts=(receipt,),
-        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
-        shared=shared,
-    )
+    sent = Bundle({**memory.arrays, **order.bundle.arrays}, memory.record)
+    how = LocalTraining(optimizer=optimizer_of(options_of(site.config, Options)), round=order.round)
+    return weights_round(site, _loaded(site, sent.arrays), sent, how)
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
@@ -149,18 +127,13 @@ def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's network."""
-    model = _loaded(site, memory.arrays)
-    return lambda samples: logits_of(model, samples)
+    return predictor_of(_loaded(site, memory.arrays))
 
 
 def size(site: Site, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates, and which VGG it is."""
-    model = _loaded(site, memory.arrays)
-    return Size(
-        parameters=parameters_of(model),
-        macs=macs_of(model, site.spec.shape),
-        about={"depth": depth_of(site.config, site.id)},
-    )
+    about = {"depth": depth_of(site.config, site.id)}
+    return size_of(site, _loaded(site, memory.arrays), about)
 
 
 def server_start(side: Side) -> Bundle:
@@ -241,7 +214,6 @@ def _networks(side: Side) -> dict[int, dict[str, Tensor]]:
 
 
 def _groups(side: Side) -> dict[int, dict[str, tuple[int, ...]]]:
-    """`sharing` for them."""
     layers = {d: {k: tuple(t.shape) for k, t in n.items()} for d, n in _networks(side).items()}
     return sharing(options_of(side.config, Options).strategy, layers)
 
@@ -263,5 +235,4 @@ def _network(config: RunConfig, spec: NetworkSpec, depth: int) -> nn.Module:
 
 def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
     model = _built(site.config, site.spec, depth_of(site.config, site.id))
-    model.load_state_dict(dict(arrays))
-    return model.to(site.device)
+    return loaded(site, model, arrays)

@@ -45,7 +45,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from baselines.common.averaging import check_arrays, number_in, weight_in
-from baselines.common.options import options_of
+from baselines.common.models import (
+    accuracy_at,
+    loaded,
+    optimizer_of,
+    predictor_of,
+    size_of,
+    spending_in,
+)
+from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
 from baselines.common.policy import Baseline, Choice, Policies, drawn, learnt, likeliest
 from baselines.common.spending import (
@@ -57,7 +65,7 @@ from baselines.common.spending import (
     charged,
 )
 from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_of
+from baselines.networks.cnns import initialise, weights_of
 from baselines.networks.mobilenet import Space, mobilenet, scaled
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
@@ -71,8 +79,7 @@ from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import unit_counts
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.any_model import accuracy_of, logits_of
-from panas.training.sgd import OptimizerConfig
+from panas.training.any_model import logits_of
 
 
 def window(whole: Sequence[int], part: Sequence[int]) -> tuple[slice, ...]:
@@ -122,7 +129,7 @@ ADAMW = {"optimiser": "adam", "learning_rate": 5e-4, "weight_decay": 0.05}
 PUBLISHED = {**ADAMW, "batch_size": 32, "epochs": 5, "baseline": "best"}
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
-        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "privacy": UNPROTECTED,
         "federation": {"options": PUBLISHED},
     },
     "sound": {},
@@ -183,7 +190,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     """Step 2: train the sub-network that was sent, and measure it."""
     choice, arrays = _choice_in(order.bundle), order.bundle.arrays
     model = _loaded(site, choice, arrays)
-    shared = accuracy_of(logits_of(model, site.data.test), site.data.test)
+    shared = accuracy_at(site, model)
     spending, receipt = _trained(site, memory, model, order.round)
     if receipt is None:
         return Turn(memory=_kept(arrays, choice, spending), shared=shared)
@@ -193,7 +200,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
         memory=_kept(weights, choice, spending),
         update=Bundle(weights, {"samples": site.units, **reward}),
         receipts=(receipt, *paid),
-        local=accuracy_of(logits_of(model, site.data.test), site.data.test),
+        local=accuracy_at(site, model),
         shared=shared,
     )
 
@@ -201,7 +208,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
     """Take the likeliest sub-network, and train it once more if the budget pays for it."""
     choice, weights = _choice_in(order.bundle), dict(order.bundle.arrays)
-    spending = Spending.from_json(memory.record["spending"])
+    spending = spending_in(memory)
     if options_of(site.config, Options).adapt:
         model = _loaded(site, choice, weights)
         spending, _ = _trained(site, memory, model, order.round)
@@ -211,8 +218,7 @@ def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
 
 def predictor(site: Site, memory: Bundle) -> Predictor:
     """The site's sub-network."""
-    model = _loaded(site, _choice_in(memory), memory.arrays)
-    return lambda samples: logits_of(model, samples)
+    return predictor_of(_loaded(site, _choice_in(memory), memory.arrays))
 
 
 def size(site: Site, memory: Bundle) -> Size:
@@ -220,8 +226,7 @@ def size(site: Site, memory: Bundle) -> Size:
     choice, space = _choice_in(memory), _space(site.config)
     model = _loaded(site, choice, memory.arrays)
     stages = [dict(zip(NAMES, stage, strict=True)) for stage in space.picked(choice)]
-    macs = macs_of(model, site.spec.shape)
-    return Size(parameters=parameters_of(model), macs=macs, about={"stages": stages})
+    return size_of(site, model, {"stages": stages})
 
 
 def server_start(side: Side) -> Bundle:
@@ -297,18 +302,8 @@ def _reward(
 def _trained(
     site: Site, memory: Bundle, model: nn.Module, round: int
 ) -> tuple[Spending, str | None]:
-    """Train in place for a round."""
-    o = options_of(site.config, Options)
-    optimizer = OptimizerConfig(
-        learning_rate=o.learning_rate,
-        optimiser=o.optimiser,
-        batch_size=o.batch_size,
-        epochs=o.epochs,
-        weight_decay=o.weight_decay,
-    )
-    how = LocalTraining(optimizer=optimizer, round=round)
-    spending = Spending.from_json(memory.record["spending"])
-    return train_locally(site, model, site.data.train, spending, how)
+    how = LocalTraining(optimizer=optimizer_of(options_of(site.config, Options)), round=round)
+    return train_locally(site, model, site.data.train, spending_in(memory), how)
 
 
 def _kept(weights: Mapping[str, Tensor], choice: Choice, spending: Spending) -> Bundle:
@@ -331,7 +326,6 @@ def _like(config: RunConfig, spec: NetworkSpec, choice: Choice) -> dict[str, Ten
 
 
 def _first_weights(config: RunConfig, spec: NetworkSpec) -> dict[str, Tensor]:
-    """The super-network's, from the run's seed."""
     space = _space(config)
     whole = mobilenet(space, space.largest, spec.shape, spec.classes, spec.norm)
     return weights_of(initialise(whole, torch_generator(stream(config.seed, "perfedrlnas"))))
@@ -340,5 +334,4 @@ def _first_weights(config: RunConfig, spec: NetworkSpec) -> dict[str, Tensor]:
 def _loaded(site: Site, choice: Choice, arrays: Mapping[str, Tensor]) -> nn.Module:
     spec = site.spec
     model = mobilenet(_space(site.config), choice, spec.shape, spec.classes, spec.norm)
-    model.load_state_dict(dict(arrays))
-    return model.to(site.device)
+    return loaded(site, model, arrays)

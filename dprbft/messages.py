@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -114,7 +114,7 @@ class Hello:
         names = ("run", "config", "facts", "public", "unlabelled", "map", "version")
         texts = dict.fromkeys(names, str)
         _check_facts(about, {"site": int, **texts}, "hello")
-        _check_form(hello, content, "hello")
+        check_form(hello.to_bytes(), content, "hello")
         return hello
 
 
@@ -134,12 +134,12 @@ class Broadcast:
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Broadcast":
         """Decode a broadcast for heads of this size; BadInput if it is none."""
-        arrays, about = _decode(content, "broadcast")
-        wanted = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
-        _check(arrays, wanted, "broadcast")
+        arrays, about = decoded(content, "broadcast")
+        specs = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
+        _check(arrays, specs, "broadcast")
         _check_facts(about, {"round": int}, "broadcast")
         broadcast = Broadcast(about["round"], arrays["weight"], arrays["bias"])
-        _check_form(broadcast, content, "broadcast")
+        check_form(broadcast.to_bytes(), content, "broadcast")
         return broadcast
 
 
@@ -213,7 +213,7 @@ class Release:
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Release":
         """Decode a release of representations of this width; BadInput if it is none."""
-        arrays, about = _decode(content, "release")
+        arrays, about = decoded(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
         with_histogram = HISTOGRAM in arrays
@@ -221,16 +221,16 @@ class Release:
         if not all(re.fullmatch("[0-9a-f]{32}", str(about.get(name))) for name in receipts):
             raise BadInput("expected the number of a charge as receipt in a release, got a text")
         kind, m = kind_named(about["kind"]), _noise_of(about, "noise_multiplier")
-        wanted = dict(kind.arrays(classes, width))
+        specs = dict(kind.arrays(classes, width))
         if with_histogram:
-            wanted[HISTOGRAM] = ArraySpec((classes,))
+            specs[HISTOGRAM] = ArraySpec((classes,))
         try:
             compression = compression_named(about.get("compression", "none"))
             arrays = decode(arrays, compression)
         except ValueError as e:
             raise BadInput(f"{e} in a release, got others") from e
-        _check(arrays, wanted, "release")
-        for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
+        _check(arrays, specs, "release")
+        for labels in (arrays[name] for name, spec in specs.items() if spec.labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
         site, round, kind_name, receipt = (about[name] for name in facts)
@@ -239,7 +239,7 @@ class Release:
         noised = None if counts is None else NoisedHistogram(counts, *of_counts)
         release = Release(site, round, kind_name, m, receipt, arrays, noised)
         release = replace(release, compression=compression)
-        _check_form(release, content, "release")
+        check_form(release.to_bytes(), content, "release")
         return release
 
 
@@ -262,49 +262,52 @@ def _noise_of(about: Mapping[str, Any], name: str) -> float | None:
     return None if m is None else float(m)
 
 
-def _check_form(message: Hello | Broadcast | Release, content: bytes, kind: str) -> None:
-    """Refuse bytes that are not the one form of what they say."""
-    if message.to_bytes() != content:
+def check_form(again: bytes, content: bytes, kind: str) -> None:
+    """Refuse bytes that are not the one form of what they say, as encoding it `again` gives it."""
+    if again != content:
         raise BadInput(
-            f"expected a {kind} in its one form, got {len(content)} bytes that encoding it again "
+            f"expected {_a(kind)} in its one form, got {len(content)} bytes that encoding it again "
             "does not give; they may hide something"
         )
 
 
-def _decode(
-    content: bytes, kind: Literal["broadcast", "release"]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def decoded(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The arrays and facts of a message; BadInput if it is too large, or of another kind."""
     if len(content) > MAX_BYTES:
-        raise BadInput(f"expected a {kind} of at most {MAX_BYTES} bytes, got {len(content)}")
+        raise BadInput(f"expected {_a(kind)} of at most {MAX_BYTES} bytes, got {len(content)}")
     try:
         arrays, metadata = parse_tensors(content)
         about = json.loads(metadata["message"])
     except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise BadInput(f"expected a {kind} message, got bytes that do not decode") from e
+        raise BadInput(f"expected {_a(kind)} message, got bytes that do not decode") from e
     if not isinstance(about, dict) or about.get("type") != kind:
-        raise BadInput(f"expected a {kind} message, got {about!r:.80}")
+        raise BadInput(f"expected {_a(kind)} message, got {about!r:.80}")
     return arrays, about
 
 
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "ou" else f"a {kind}"
+
+
 def _check_facts(about: Mapping[str, Any], types: Mapping[str, type], kind: str) -> None:
-    for name, wanted in types.items():
-        if type(about.get(name)) is not wanted:
+    for name, kind_of in types.items():
+        if type(about.get(name)) is not kind_of:
             raise BadInput(
-                f"expected {name} as {wanted.__name__} in a {kind}, got {about.get(name)!r:.40}"
+                f"expected {name} as {kind_of.__name__} in a {kind}, got {about.get(name)!r:.40}"
             )
 
 
-def _check(arrays: Mapping[str, Tensor], wanted: Mapping[str, ArraySpec], kind: str) -> None:
+def _check(arrays: Mapping[str, Tensor], specs: Mapping[str, ArraySpec], kind: str) -> None:
     """Refuse arrays of other names, shapes, types or sizes; what has a size n has the same."""
-    sized = {k for k, spec in wanted.items() if None in spec.shape}
+    sized = {k for k, spec in specs.items() if None in spec.shape}
     n = next((len(a) for k, a in arrays.items() if a.dim() and k in sized), 0)
-    shapes = {k: tuple(n if s is None else s for s in spec.shape) for k, spec in wanted.items()}
+    shapes = {k: tuple(n if s is None else s for s in spec.shape) for k, spec in specs.items()}
     got = {k: tuple(v.shape) for k, v in arrays.items()}
     if got != shapes:
         raise BadInput(f"expected arrays {shapes} in a {kind}, got {got}")
     most = LARGEST if kind == "release" else LARGEST_WEIGHT
     for name, array in arrays.items():
-        dtype = torch.int64 if wanted[name].labels else torch.float32
+        dtype = torch.int64 if specs[name].labels else torch.float32
         if array.dtype != dtype:
             raise BadInput(f"expected {dtype} for {name!r} in a {kind}, got {array.dtype}")
         if array.is_floating_point() and not bool((array.abs() <= most).all()):

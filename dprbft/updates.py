@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dprbft.messages import MAX_BYTES, padded
+from dprbft.messages import check_form, decoded, padded
 from panas.runtime.errors import BadInput
 from panas.runtime.store import (
     pack_tensors,
-    parse_tensors,
     read_bytes,
     unpack_tensors,
     write_bytes,
@@ -46,7 +45,7 @@ class Bundle:
     def write(self, path: Path) -> None:
         """Keep it in a file."""
         arrays = {name: array.clone() for name, array in self.arrays.items()}
-        write_bytes(path, pack_tensors(arrays, {"record": _text(self.record)}))
+        write_bytes(path, pack_tensors(arrays, {"record": json.dumps(self.record, sort_keys=True)}))
 
     @staticmethod
     def read(path: Path) -> "Bundle":
@@ -76,7 +75,7 @@ class Order:
         """Decode what `to_bytes` made; BadInput if it is another message."""
         about, bundle = _decoded(content, "order", ("round",))
         order = Order(about["round"], bundle)
-        _check_form(order.to_bytes(), content, "order")
+        check_form(order.to_bytes(), content, "order")
         return order
 
 
@@ -102,12 +101,8 @@ class Update:
         if not isinstance(receipts, list) or not all(isinstance(r, str) for r in receipts):
             raise BadInput("expected receipts as texts in an update, got others")
         update = Update(about["site"], about["round"], bundle, tuple(receipts))
-        _check_form(update.to_bytes(), content, "update")
+        check_form(update.to_bytes(), content, "update")
         return update
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, sort_keys=True)
 
 
 def _encoded(kind: str, about: Mapping[str, Any], bundle: Bundle) -> bytes:
@@ -126,26 +121,9 @@ def _encoded(kind: str, about: Mapping[str, Any], bundle: Bundle) -> bytes:
 
 
 def _decoded(content: bytes, kind: str, numbers: tuple[str, ...]) -> tuple[dict[str, Any], Bundle]:
-    if len(content) > MAX_BYTES:
-        raise BadInput(f"expected an {kind} of at most {MAX_BYTES} bytes, got {len(content)}")
-    try:
-        arrays, metadata = parse_tensors(content)
-        about = json.loads(metadata["message"])
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise BadInput(f"expected an {kind}, got bytes that do not decode") from e
-    if not isinstance(about, dict) or about.get("type") != kind:
-        raise BadInput(f"expected an {kind}, got another message")
+    arrays, about = decoded(content, kind)
     if any(type(about.get(name)) is not int for name in numbers):
         raise BadInput(f"expected whole numbers for {', '.join(numbers)} in an {kind}, got others")
     if not isinstance(about.get("record"), dict):
         raise BadInput(f"expected a record in an {kind}, got none")
     return about, Bundle(arrays, about["record"])
-
-
-def _check_form(again: bytes, content: bytes, kind: str) -> None:
-    """Refuse what is not as encoding gives it, which has checked arrays and record besides."""
-    if again != content:
-        raise BadInput(
-            f"expected an {kind} in its one form, got {len(content)} bytes that encoding it again "
-            "does not give; they may hide something"
-        )

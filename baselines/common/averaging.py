@@ -49,10 +49,10 @@ def check_arrays(
         missing = sorted(like.keys() ^ arrays.keys())[0]
         raise BadInput(f"expected {what} of {len(like)} arrays, got others, as {missing!r:.60}")
     for name, array in arrays.items():
-        wanted = like[name]
-        if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
+        model = like[name]
+        if (array.shape, array.dtype) != (model.shape, model.dtype):
             raise BadInput(
-                f"expected {name!r:.60} of shape {(*wanted.shape,)} and {wanted.dtype} in "
+                f"expected {name!r:.60} of shape {(*model.shape,)} and {model.dtype} in "
                 f"{what}, got {(*array.shape,)} and {array.dtype}"
             )
 

@@ -8,7 +8,7 @@ sample and the site's key alone.
 import hashlib
 from typing import NamedTuple
 
-from dprbft.methods.rounds.plan import count_units
+from dprbft.site.counting import count_units
 from dprbft.site.data import key_of
 from dprbft.site.site import Site
 from panas.data.samples import Samples

@@ -1,6 +1,7 @@
 """A method's own settings: `federation.options` of a run, as the method's model reads them."""
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -9,6 +10,8 @@ from dprbft.config.schema import RunConfig
 from panas.runtime.errors import BadInput
 
 S = TypeVar("S", bound=Section)
+UNPROTECTED: Mapping[str, Any] = {"epsilon": float("inf"), "allow_unprotected": True}
+"""`privacy` of a run as published, where nothing bounds what leaves."""
 
 
 def options_of(config: RunConfig, kind: type[S]) -> S:

@@ -4,7 +4,7 @@ A method's `check_order` says what its orders look like, in terms of the network
 site has already. All of it is public: a refusal tells nothing of samples, and costs nothing.
 
 Numbers are at most `LARGEST_WEIGHT`, far beyond what a server of this project sends: a site sends
-no larger ones either (`updates.training`), and what is averaged stays within. A network of such
+no larger ones either (`common.training`), and what is averaged stays within. A network of such
 weights may still overflow within: then a sample's gradient counts as zero
 (`panas.privacy.gradients.private`), or the round's training is dropped, and the round is sent.
 """
@@ -42,10 +42,10 @@ def check_record(record: Mapping[str, Any], **kinds: type | tuple[type, ...]) ->
             f"expected {', '.join(kinds) or 'nothing'} in the record of an order, got others"
         )
     for name, kind in kinds.items():
-        wanted = kind if isinstance(kind, tuple) else (kind,)
-        if type(record[name]) not in wanted:
+        types = kind if isinstance(kind, tuple) else (kind,)
+        if type(record[name]) not in types:
             raise BadInput(
-                f"expected {name} as {wanted[0].__name__} in an order, got {record[name]!r:.40}"
+                f"expected {name} as {types[0].__name__} in an order, got {record[name]!r:.40}"
             )
 
 

@@ -121,7 +121,6 @@ def learnt(
 def _ascend(
     new: Policies, site: int, gradient: Float64[np.ndarray, "entries"], rate: float
 ) -> None:
-    """A step of Adam along a gradient, in place."""
     new.steps[site] += 1
     for moment, beta, value in zip(
         (new.first, new.second), BETAS, (gradient, gradient**2), strict=True

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dprbft.config.schema import rounds_of
-from dprbft.methods.rounds.plan import count_units, counting_event
+from dprbft.site.counting import count_units, counting_event
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -156,7 +156,6 @@ def charged(site: Site, mechanism: Mechanism, event: Event | None, round: int) -
 
 
 def _protected(site: Site, subset: str) -> list[Event]:
-    """What the run has charged on a subset at a finite price."""
     return [
         e.event
         for e in site.account.entries
@@ -165,7 +164,6 @@ def _protected(site: Site, subset: str) -> list[Event]:
 
 
 def _before(spent: Sequence[Event], done: Sequence[Event]) -> list[Event]:
-    """What was spent before the plan was made, by any run."""
     left = list(spent)
     for event in done:
         left.remove(event)

@@ -5,12 +5,17 @@ Without a budget it is plain SGD, charged as unprotected.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
+from baselines.common.models import accuracy_at, kept, spending_in
 from baselines.common.orders import are_bounded
-from baselines.common.spending import Mechanism, Spending, charged, current
+from baselines.common.spending import Mechanism, Spending, after_round, charged, current
+from baselines.networks.cnns import weights_of
+from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site
+from dprbft.updates import Bundle
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.noise import SystemNoise
@@ -27,7 +32,6 @@ class LocalTraining:
     round: int
     loss: Loss = cross_entropy  # one a sample
     most: float | None = None  # norm of a batch's gradient, without privacy
-    subset: str = "train"  # as the ledger names the samples
 
 
 def train_locally(
@@ -45,10 +49,8 @@ def train_locally(
     if spending.skips:
         return spending, None
     plan = spending.plan
-    mechanism = Mechanism(
-        "dp-sgd" if plan else "sgd", plan.clip if plan else None, subset=how.subset
-    )
-    before = {name: array.detach().cpu().clone() for name, array in model.state_dict().items()}
+    mechanism = Mechanism("dp-sgd" if plan else "sgd", plan.clip if plan else None)
+    before = weights_of(model)
     with charged(site, mechanism, plan.training_event if plan else None, how.round) as receipt:
         model.to(site.device)
         if plan:
@@ -56,10 +58,35 @@ def train_locally(
                 model, samples, plan=plan, config=how.optimizer, noise=SystemNoise(), loss=how.loss
             )
         elif len(samples):
-            rng = stream(site.config.seed, "client", site.id, "round", how.round, how.subset)
+            rng = stream(site.config.seed, "client", site.id, "round", how.round, "train")
             train_model(model, samples, config=how.optimizer, rng=rng, loss=how.loss, most=how.most)
     undo_divergence(model, before)
     return spending, receipt.id
+
+
+def weights_round(
+    site: Site,
+    model: nn.Module,
+    memory: Bundle,
+    how: LocalTraining,
+    record: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Train a model in place, and send its weights with a record.
+
+    `memory` holds the weights that it has by now, which a site keeps that cannot pay for the round.
+    """
+    shared = accuracy_at(site, model)
+    spending, receipt = train_locally(site, model, site.data.train, spending_in(memory), how)
+    if receipt is None:
+        return Turn(memory=kept(memory.arrays, spending), shared=shared)
+    spending, weights = after_round(site, spending), weights_of(model)
+    return Turn(
+        memory=kept(weights, spending),
+        update=Bundle(weights, record or {}),
+        receipts=(receipt,),
+        local=accuracy_at(site, model),
+        shared=shared,
+    )
 
 
 def undo_divergence(model: nn.Module, before: Mapping[str, Tensor]) -> None:

@@ -332,16 +332,6 @@ def is_alpha(name: str) -> bool:
     return name.startswith(("normal.", "reduction."))
 
 
-def alphas(network: nn.Module) -> list[nn.Parameter]:
-    """The parameters A of a super-network, in their order."""
-    return [p for name, p in network.named_parameters() if is_alpha(name)]
-
-
-def weights(network: nn.Module) -> list[nn.Parameter]:
-    """The parameters W of a super-network, in their order."""
-    return [p for name, p in network.named_parameters() if not is_alpha(name)]
-
-
 def discretised(network: SuperNetwork, strongest: int = 2) -> Genotype:
     """Keep each node's `strongest` edges, by their largest share but that of "none".
 

@@ -29,7 +29,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from baselines.common.policy import Choice
 from baselines.networks.cnns import SMALLEST
 from panas.architecture.network import Norm
 from panas.privacy.gradients.apart import keeps_samples_apart
@@ -71,11 +70,11 @@ class Space:
         return tuple(menu for stage in self.stages for menu in stage.menus)
 
     @property
-    def largest(self) -> Choice:
+    def largest(self) -> tuple[int, ...]:
         """The choice that is the super-network."""
         return tuple(len(menu) - 1 for menu in self.menus)
 
-    def checked(self, choice: Sequence[Any]) -> Choice:
+    def checked(self, choice: Sequence[Any]) -> tuple[int, ...]:
         """A choice as a message has it; BadInput if it is none from these menus."""
         if not all(type(at) is int for at in choice):
             raise BadInput(f"expected whole numbers as a choice, got {list(choice)!r:.60}")

@@ -235,14 +235,12 @@ def resource_of(kind: Kind, shape: Shape, times: Sequence[float], whole: nn.Sequ
 
 
 def _work(model: nn.Sequential, shape: Shape) -> list[int]:
-    """MACs of each layer, or outputs of one without."""
     pairs = zip(macs_by_layer(model, shape), _outputs(model, shape), strict=True)
     return [macs or math.prod(out) for macs, out in pairs]
 
 
 @torch.no_grad()
 def _outputs(model: nn.Sequential, shape: Shape) -> list[tuple[int, ...]]:
-    """The shape of what each layer makes of one sample."""
     x, result = torch.zeros(1, *shape), []
     for layer in deepcopy(model).cpu().eval():
         x = layer(x)

@@ -29,7 +29,8 @@ from torch import nn
 
 from baselines import dp_fnas
 from baselines.networks.cnns import initialise
-from baselines.networks.darts import DartsSpace, SuperNetwork, alphas, weights
+from baselines.networks.darts import DartsSpace, SuperNetwork
+from baselines.networks.searched import alphas_of, weights_but_alphas
 from benchmarks.kept import kept
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
@@ -144,7 +145,7 @@ def gradient_costs(batch: int = 64, channels: int = 4, side: int = 8) -> dict[st
         return [torch.autograd.grad(cross_entropy(model(a), b), parameters) for a, b in pairs]
 
     results = dict[str, float]()
-    for name, own in (("W", weights(model)), ("A", alphas(model))):
+    for name, own in (("W", weights_but_alphas(model)), ("A", alphas_of(model))):
         for p in model.parameters():
             p.requires_grad_(False)
         for p in own:

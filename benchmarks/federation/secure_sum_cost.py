@@ -19,7 +19,7 @@ from dprbft.secure_sum.identity import new_key, public_of, sign, verify
 from dprbft.secure_sum.keys import Signing
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing
-from dprbft.secure_sum.total import Grid, total
+from dprbft.secure_sum.total import total
 from panas.privacy.discrete_gaussian import discrete_gaussian
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def signings(sites: Iterable[int]) -> dict[int, Signing]:
 
 def cost(sites: int, missing: int, repeats: int = 1) -> dict[str, Any]:
     """Milliseconds a step and bytes a site of secure sums with so many dropouts."""
-    clock, rng, grid = Clock(), np.random.default_rng(0), Grid(2.0**-24)
+    clock, rng = Clock(), np.random.default_rng(0)
     for _ in range(repeats):
         session = Session(os.urandom(16), tuple(range(sites)), most_missing(sites))
         keyrings = signings(session.sites)
@@ -74,7 +74,7 @@ def cost(sites: int, missing: int, repeats: int = 1) -> dict[str, Any]:
         sealed = {i: clock.timed("shares", p.shares, keys) for i, p in parties.items()}
         masked, plain = {}, np.zeros(NUMBERS, np.uint64)
         for i in session.sites[missing:]:
-            x = grid.encode(rng.normal(0, 10, NUMBERS))
+            x = np.rint(2.0**24 * rng.normal(0, 10, NUMBERS)).astype(np.int64).view(np.uint64)
             x += clock.timed("noise", discrete_gaussian, SIGMA, NUMBERS).view(np.uint64)
             plain += x
             masked[i] = clock.timed("mask", parties[i].mask, x, _received(sealed, i))

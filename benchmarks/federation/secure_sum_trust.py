@@ -4,12 +4,12 @@
 noise are unknown to it. "Share" is where all others help it: one share is left.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.secure_sum_cost import NUMBERS, SITES
 from dprbft.config.sections import FederationSettings
-from dprbft.secure_sum.total import Grid
 from panas.privacy.accounting.closed_form import gaussian_epsilon, gaussian_multiplier
 from panas.privacy.accounting.distributed import SummedVector, share_sigma, sum_multiplier
 from panas.privacy.release.kinds.moments import SENSITIVITY
@@ -28,7 +28,7 @@ def trusts(
 def _row(sites: int, epsilon: float) -> dict[str, Any]:
     missing = FederationSettings().secure_missing_of(sites)
     multiplier = gaussian_multiplier(epsilon, DELTA)
-    step = Grid.under(SENSITIVITY * multiplier).step
+    step = math.ldexp(0.5, math.frexp(SENSITIVITY * multiplier)[1] - 24)
     vector = SummedVector(sensitivity=SENSITIVITY, step=step, size=NUMBERS)
     sigma = share_sigma(vector, multiplier, sites - missing)
 

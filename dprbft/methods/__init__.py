@@ -34,7 +34,6 @@ class Method(Protocol):
         rng: np.random.Generator,
     ) -> Broadcast:
         """The server's answer to one round's releases."""
-        ...
 
 
 @runtime_checkable
@@ -43,7 +42,6 @@ class SummedMethod(Method, Protocol):
 
     def sum_round(self, side: Side, total: Moments, round: int) -> Broadcast:
         """The server's answer to the sum of one round's moments, with that of label counts."""
-        ...
 
 
 @runtime_checkable
@@ -54,11 +52,9 @@ class RoundMethod(Method, Protocol):
         self, site: Site, state: State, broadcast: Broadcast, round: int
     ) -> tuple[State, Release | None]:
         """A participant's round: train, then release or not. Charges come before touches."""
-        ...
 
     def site_finish(self, site: Site, state: State, broadcast: Broadcast, round: int) -> State:
         """What a participant makes of the answer."""
-        ...
 
 
 HOMES = {

@@ -6,7 +6,6 @@ through `sent_before`.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.config.schema import rounds_of
@@ -16,51 +15,36 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A round that the server asks for."""
-
-    round: int
-    content: bytes
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the server's message, which the site keeps."""
-        return hashlib.sha256(self.content).hexdigest()
-
-
-@dataclass(frozen=True)
-class Answered:
-    """The last round that a site has answered, and the digest of the message it answered."""
-
-    round: int
-    against: str
+def digest_of(content: bytes) -> str:
+    """SHA-256 of a server's message, which the site keeps."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def sent_before(
     site: Site,
-    answered: Answered,
-    asked: Asked,
+    answered: tuple[int, str],
+    round: int,
+    content: bytes,
     sent_at: Callable[[Path, int], Path] = sent_file,
 ) -> bytes | None:
-    """What the site has sent in this round (empty: nothing); None if it is to be done.
+    """What the site has sent in a round (empty: nothing); None if it is to be done.
 
-    BadInput for another message than the site has answered, for a round before, and for a round in
-    which the site takes no part.
+    `answered` is its last round, and the digest of the message that it answered then; `content` is
+    the message that asks for this round. BadInput for another message than the site has answered,
+    for a round before, and for a round in which the site takes no part.
     """
-    if answered.round == asked.round:
-        if answered.against != asked.digest:
+    last, against = answered
+    if last == round:
+        if against != digest_of(content):
             raise BadInput(
-                f"expected the message that round {asked.round} was answered to, got another; a "
+                f"expected the message that round {round} was answered to, got another; a "
                 "run that has begun cannot begin anew: give another directory"
             )
-        path = sent_at(site.home, asked.round)
+        path = sent_at(site.home, round)
         return read_bytes(path) if path.exists() else b""
-    if answered.round > asked.round:
-        raise BadInput(
-            f"expected a round after {answered.round}, got round {asked.round}; start a new run"
-        )
-    check_round(site, asked.round)
+    if last > round:
+        raise BadInput(f"expected a round after {last}, got round {round}; start a new run")
+    check_round(site, round)
     return None
 
 

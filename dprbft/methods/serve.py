@@ -14,6 +14,7 @@ it succeeded; its owner reads why in `failed.json` and in the node's log.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.methods.joined import site as joined
@@ -44,6 +45,7 @@ VERBS: Mapping[str, Mapping[Verb, Callable[[Site, bytes], bytes]]] = {
 }
 """What a site does, by the family of the run's method."""
 
+GREETINGS = {Verb.HELLO: join, Verb.LEAVE: leave}
 SILENT = (Verb.SEARCH, Verb.TUNE, Verb.FINISH, Verb.TRAIN, Verb.EXPORT)
 """Verbs whose answer is a code, and that compute on private samples."""
 
@@ -56,8 +58,8 @@ def serve(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Rep
     with watching_rows() as rows_read:
         try:
             work = _work_of(paths, machine, verb, content)
-            at_work = verb not in (Verb.HELLO, Verb.LEAVE)
-            reply = Reply(Code.DONE, work())
+            at_work = verb not in GREETINGS
+            reply = Reply(Code.DONE, work() or b"")
         except Exception as e:
             reply, error = Reply(_code_of(e)), e
             at_work = at_work and not isinstance(e, BudgetExhausted)
@@ -84,7 +86,6 @@ def _code_of(error: Exception) -> Code:
 
 
 def _is_remote(paths: SitePaths, verb: Verb, content: bytes) -> bool:
-    """Whether a hub elsewhere asks."""
     noted = hello_file(paths.home)
     hello = Hello.from_bytes(content if verb is Verb.HELLO else noted.read_bytes())
     return bool(config_of(hello.config).federation.remote)
@@ -103,11 +104,13 @@ def _note(paths: SitePaths, verb: Verb, code: Code, error: Exception, *, failed:
         write_json(path, record)
 
 
-def _work_of(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Callable[[], bytes]:
+def _work_of(
+    paths: SitePaths, machine: Machine, verb: Verb, content: bytes
+) -> Callable[[], bytes | None]:
     """What a verb has a site do; BadInput if the owner or the method does not allow it."""
     refusal_file(paths.home).unlink(missing_ok=True)
-    if verb in (Verb.HELLO, Verb.LEAVE):
-        return lambda: _greeted(paths, verb, content)
+    if verb in GREETINGS:
+        return partial(GREETINGS[verb], paths, content)
     check_allowed(paths)
     site = _with_keys(remembering(open_site(paths, machine.device, machine.workers)))
     method = site.config.federation.method
@@ -120,11 +123,6 @@ def _work_of(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> 
             return verbs[verb](site, content)
 
     return work
-
-
-def _greeted(paths: SitePaths, verb: Verb, content: bytes) -> bytes:
-    (join if verb is Verb.HELLO else leave)(paths, content)
-    return b""
 
 
 def _with_keys(site: Site) -> Site:

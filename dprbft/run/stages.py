@@ -13,7 +13,7 @@ from dprbft import paths
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Verb
-from dprbft.methods.joined.price import JoiningPrice, joining_price
+from dprbft.methods.joined.residual import JoiningPrice, joining_price
 from dprbft.run import events
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import Ground, OpenRun, chosen

@@ -1,5 +1,6 @@
 """What a site answers when the sum is to be unmasked: its shares of the secrets that open it."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -75,8 +76,5 @@ def short_of_shares(
     session: Session, answers: Mapping[int, UnmaskAnswer], dealt: Dealt
 ) -> list[int]:
     """The sites whose secret these answers do not open."""
-    result = dict.fromkeys(sorted(dealt), 0)
-    for answer in answers.values():
-        for owner in (*answer.of_self, *answer.of_pair):
-            result[owner] += 1
-    return [owner for owner, shares in result.items() if shares < session.threshold]
+    opened = Counter(site for a in answers.values() for site in (*a.of_self, *a.of_pair))
+    return [site for site in sorted(dealt) if opened[site] < session.threshold]

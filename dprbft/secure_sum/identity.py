@@ -7,7 +7,9 @@ Signatures are over SHA-384. No library is loaded before a key is needed, and to
 """
 
 import base64
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from panas.runtime.errors import INSTALL_FLOWER, BadInput
 
@@ -41,17 +43,20 @@ def new_key() -> bytes:
 
 def public_of(private: bytes) -> bytes:
     """The public key, as PEM, of a private one; BadInput for what is none."""
-    return _pem(_private(private).public_key())
+    key = _private(private).public_key()
+    from cryptography.hazmat.primitives import serialization
+
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def ssh_public(public: bytes) -> bytes:
     """A public key in OpenSSH's form, one line; BadInput for what is no public key."""
-    need_library()
+    key = _public(public)
     from cryptography.hazmat.primitives import serialization
 
-    line = _public(public).public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return line + b"\n"
 
 
@@ -98,48 +103,34 @@ def verify(public: bytes, content: bytes, signature: bytes) -> bool:
 
 def _private(text: bytes) -> "ec.EllipticCurvePrivateKey":
     need_library()
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-    try:
-        key = load_ssh_private_key(text, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
-        raise _no_key("private") from e
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or not _strong(key.curve):
-        raise _no_key("private")
+    load = partial(load_ssh_private_key, text, None)
+    key: ec.EllipticCurvePrivateKey = _checked(load, EllipticCurvePrivateKey, "private")
     return key
 
 
 def _public(text: bytes) -> "ec.EllipticCurvePublicKey":
     need_library()
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    try:
-        key = load_pem_public_key(text)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
-        raise _no_key("public") from e
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not _strong(key.curve):
-        raise _no_key("public")
+    load = partial(load_pem_public_key, text)
+    key: ec.EllipticCurvePublicKey = _checked(load, EllipticCurvePublicKey, "public")
     return key
 
 
-def _strong(curve: "ec.EllipticCurve") -> bool:
-    return curve.name == "secp384r1"
+def _checked(load: Callable[[], object], kind: Any, which: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
 
-
-def _pem(key: "ec.EllipticCurvePublicKey") -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
-def _no_key(which: str) -> BadInput:
-    return BadInput(
-        f"expected a {which} key of a node (ECDSA, P-384), got something else; "
-        "panas deploy init makes one for every site"
-    )
+    try:
+        key: Any = load()
+        if isinstance(key, kind) and key.curve.name == "secp384r1":
+            return key
+        raise ValueError("another kind of key")
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise BadInput(
+            f"expected a {which} key of a node (ECDSA, P-384), got something else; "
+            "panas deploy init makes one for every site"
+        ) from e

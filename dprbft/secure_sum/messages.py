@@ -98,13 +98,13 @@ class Parts:
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        return _json("parts", parts=_hex(self.parts))
+        return _json("parts", parts=hex_by_site(self.parts))
 
     @staticmethod
     def from_bytes(content: bytes) -> "Parts":
         """Decode what `to_bytes` made; BadInput if it is another message."""
         about = _read(content, "parts", parts=dict)
-        parts = Parts(_unhex(about["parts"], "parts"))
+        parts = Parts(bytes_by_site(about["parts"], "parts"))
         if parts.to_bytes() != content:
             raise BadInput("expected parts in their one form, got others")
         return parts
@@ -122,13 +122,13 @@ class Survivors:
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        return _json("survivors", sites=list(self.sites), agreed=_hex(self.agreed))
+        return _json("survivors", sites=list(self.sites), agreed=hex_by_site(self.agreed))
 
     @staticmethod
     def from_bytes(content: bytes) -> "Survivors":
         """Decode what `to_bytes` made; BadInput if it is another message."""
         about = _read(content, "survivors", sites=list, agreed=dict)
-        sites, agreed = about["sites"], _unhex(about["agreed"], "survivors")
+        sites, agreed = about["sites"], bytes_by_site(about["agreed"], "survivors")
         survivors = Survivors(_sites(sites, "survivors"), agreed)
         if survivors.to_bytes() != content:
             raise BadInput("expected survivors in their one form, got others")
@@ -197,11 +197,13 @@ def _sites(numbers: list[Any], kind: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _hex(parts: Mapping[int, bytes]) -> dict[str, str]:
+def hex_by_site(parts: Mapping[int, bytes]) -> dict[str, str]:
+    """Bytes by site as JSON holds them."""
     return {str(i): parts[i].hex() for i in sorted(parts)}
 
 
-def _unhex(parts: Mapping[str, Any], kind: str) -> dict[int, bytes]:
+def bytes_by_site(parts: Mapping[str, Any], kind: str) -> dict[int, bytes]:
+    """Read back `hex_by_site`; BadInput, with the kind of message, if it is none."""
     try:
         return {int(i): bytes.fromhex(part) for i, part in parts.items()}
     except (ValueError, TypeError) as e:

@@ -40,6 +40,7 @@ from dprbft.secure_sum.keys import (
     read_keys,
 )
 from dprbft.secure_sum.masks import Masked, Vector, pair_mask, self_mask, with_check
+from dprbft.secure_sum.messages import bytes_by_site, hex_by_site
 from dprbft.secure_sum.session import Session
 from dprbft.secure_sum.shares import deal, dealt_to, split, tags
 from panas.runtime.errors import BadInput
@@ -206,7 +207,6 @@ class Party:
         return UnmaskAnswer(of_self, of_pair).to_bytes()
 
     def _agreed_part(self) -> bytes:
-        """What a signature of the survivors covers."""
         sites = b"".join(site.to_bytes(4, "big") for site in self._survivors)
         return b"secure sum survivors" + self.session.context + sites
 
@@ -218,7 +218,6 @@ class Party:
         self.session.check_enough(len(good), "signatures of one list of survivors")
 
     def _settle(self, survivors: Collection[int]) -> None:
-        """Take a list of survivors, once and for all."""
         self._check_open()
         asked = tuple(sorted(set(survivors)))
         if not self._masked or self.site not in asked or not set(asked) <= self._held.keys():
@@ -259,9 +258,9 @@ class Party:
             "site": self.site,
             "seeds": [seed.hex() for seed in astuple(self._seeds)],
             "announced": self._announced.hex(),
-            "known": _hex(self._known),
-            "sent": _hex(self._sent),
-            "held": _hex(self._held),
+            "known": hex_by_site(self._known),
+            "sent": hex_by_site(self._sent),
+            "held": hex_by_site(self._held),
             "masked": self._masked,
             "survivors": self._survivors,
         }
@@ -273,7 +272,9 @@ class Party:
         try:
             state = json.loads(content)
             id, sites, missing = state["session"]
-            known, sent, held = (_unhex(state[name]) for name in ("known", "sent", "held"))
+            known, sent, held = (
+                bytes_by_site(state[name], "a state") for name in ("known", "sent", "held")
+            )
             return Party(
                 Session(bytes.fromhex(id), tuple(sites), missing),
                 state["site"],
@@ -290,11 +291,3 @@ class Party:
             raise BadInput(
                 "expected the state of a secure sum, got a damaged file; start a new run"
             ) from e
-
-
-def _hex(values: Mapping[int, bytes]) -> dict[str, str]:
-    return {str(site): value.hex() for site, value in values.items()}
-
-
-def _unhex(values: Mapping[str, str]) -> dict[int, bytes]:
-    return {int(site): bytes.fromhex(value) for site, value in values.items()}

@@ -30,7 +30,7 @@ def to_vector(steps: Int64[np.ndarray, "k"]) -> Vector:
     return steps.view(np.uint64)
 
 
-def from_total(found: Vector, classes: int, noise: SumNoise, present: int) -> Moments:
+def from_total(total: Vector, classes: int, noise: SumNoise, present: int) -> Moments:
     """What the sum over so many sites says; its variance is that of all their shares."""
-    numbers = from_steps(found.view(np.int64), noise.step)
+    numbers = from_steps(total.view(np.int64), noise.step)
     return summed_kind(KIND).from_numbers(numbers, classes, noise.scale(present))

@@ -86,17 +86,16 @@ def dealt_to(
     """What the first site of `way` dealt to the second, whose `key` this is; empty if it does not
     open, or is not what its tags say."""
     cipher, about = _cipher(session, way, agreed(key, public, way[0]))
-    sealed, told = content[:SEALED_BYTES], content[SEALED_BYTES:]
+    sealed, sent_tags = content[:SEALED_BYTES], content[SEALED_BYTES:]
     try:
         result = cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
     except (InvalidTag, ValueError):
         return b""
-    return result if tags(result, session, way) == told else b""
+    return result if tags(result, session, way) == sent_tags else b""
 
 
 def _cipher(
     session: Session, way: tuple[int, int], secret: bytes
 ) -> tuple[ChaCha20Poly1305, bytes]:
-    """The cipher of one direction, and the associated data."""
     about = session.context + b"".join(site.to_bytes(4, "big") for site in way)
     return ChaCha20Poly1305(derived(secret, session, "shares", *way)), about

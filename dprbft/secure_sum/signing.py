@@ -21,13 +21,9 @@ NODE_KEY, FEDERATION = "node.key", "federation.json"
 def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: str) -> "Signing":
     """How site number `site` of a run signs, and knows the signatures of the others.
 
-    Args:
-        folder: of the site, with its key and its own copy of `federation.json`, which has one key
-            of each site, so that no hub can put in another.
-        names: of the run's sites by number, as the hub has them.
-        site: this one's number.
-        run: its name.
-        summed: digest of all else that decides what a site's summand is of (`summed_of`).
+    `folder` is the site's, with its key and its own copy of `federation.json`, which has one key of
+    each site, so that no hub can put in another. `names` are the hub's, by number; `summed` is the
+    digest of all else that decides what a summand is of (`summed_of`).
 
     What is signed names all of these: a hub could ask for a sum in several runs, or give all sites
     but one a map that is zero everywhere, so that the sum is the one's. Sites that were told
@@ -52,13 +48,13 @@ def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: 
             "hub's administrator"
         )
 
-    here = hashlib.sha256(json.dumps([run, summed, *names]).encode()).digest()
+    context = hashlib.sha256(json.dumps([run, summed, *names]).encode()).digest()
 
     def known(number: int, content: bytes, signature: bytes) -> bool:
         name = names[number] if 0 <= number < len(names) else ""
-        return name in public and verify(public[name], here + content, signature)
+        return name in public and verify(public[name], context + content, signature)
 
-    return Signing(lambda content: sign(key, here + content), known)
+    return Signing(lambda content: sign(key, context + content), known)
 
 
 def summed_of(hello: Hello) -> str:

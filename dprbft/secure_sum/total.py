@@ -5,19 +5,11 @@ other site dropped out. n - t right answers open exactly these; wrong ones are t
 their shares, and left out.
 
 Source: Bonawitz et al. 2017, figure 4, round 4.
-
-Numbers as whole steps of a fixed grid, modulo 2^64, so that they add up exactly.
-
-The step is a power of two: dividing by it is exact, and only the rounding to a whole step changes a
-number, by half a step at most. What that costs is in `panas.privacy.accounting.distributed`.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, UInt64
 
 from dprbft.secure_sum.answer import Dealt, UnmaskAnswer, read_answer
 from dprbft.secure_sum.keys import Announced, commitment, key_pair, public_bytes, read_keys
@@ -38,41 +30,8 @@ MOST_STEPS = 1 << 50
 """A site's number, noise included, is at most this many steps from 0, and 4096 sites' sum 2^62."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A grid with this step, in the units of the numbers: a power of two."""
-
-    step: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.step < math.inf and math.frexp(self.step)[0] == 0.5):
-            raise BadInput(f"expected a power of two as step of a grid, got {self.step}")
-
-    @staticmethod
-    def under(size: float, steps: int = 1 << 24) -> "Grid":
-        """The coarsest grid with at least `steps` steps to `size`, as the noise's std."""
-        if not 0 < size < math.inf:
-            raise BadInput(f"expected a size above 0 to lay a grid under, got {size}")
-        return Grid(math.ldexp(0.5, math.frexp(size / steps)[1]))
-
-    def encode(self, x: Float64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
-        """Each number as its nearest whole step; BadInput if one is not finite, or too large."""
-        with np.errstate(over="ignore"):
-            steps = np.rint(np.asarray(x, dtype=np.float64) / self.step)
-        if not bool(np.all(np.abs(steps) < MOST_STEPS / 2)):  # also not for NaN
-            raise BadInput(
-                f"expected finite numbers below {self.step * MOST_STEPS / 2:.3g} for a secure sum, "
-                "got others; use a coarser grid"
-            )
-        return steps.astype(np.int64).view(np.uint64)
-
-    def decode(self, total: UInt64[np.ndarray, "n"], sites: int) -> Float64[np.ndarray, "n"]:
-        """The numbers that a sum over `sites` sites stands for; BadInput if out of their range."""
-        return checked_range(total, sites).astype(np.float64) * self.step
-
-
-def checked_range(total: UInt64[np.ndarray, "n"], sites: int) -> np.ndarray:
-    """The sum as signed steps, int64; BadInput if so many sites cannot have come to it."""
+def check_range(total: Vector, sites: int) -> None:
+    """BadInput for a sum that so many sites cannot have come to."""
     steps = np.ascontiguousarray(total).view(np.int64)
     bound = sites * MOST_STEPS
     if not bool(np.all((steps >= -bound) & (steps <= bound))):
@@ -80,7 +39,6 @@ def checked_range(total: UInt64[np.ndarray, "n"], sites: int) -> np.ndarray:
             f"expected a sum that {sites} sites can come to, got one out of range: a masked vector "
             "was changed, or is of another session; start a new run"
         )
-    return steps
 
 
 def total(
@@ -92,17 +50,12 @@ def total(
 ) -> Vector:
     """The sum of the vectors of the sites in `masked`, modulo 2^64.
 
-    Args:
-        session: what it is a sum of.
-        keys: what sites announced.
-        dealt: what `Party.shares` gave at the sites whose shares were passed on.
-        masked: the masked vectors that arrived, all of one length.
-        answers: what `Party.unmask(masked)` gave at these sites; n - t or more right ones.
+    Each argument is by site: `keys` announced, `dealt` by `Party.shares`, `masked` vectors of one
+    length, `answers` of `Party.unmask(masked)`.
 
-    Raises:
-        BadInput: if too few sites are there at any step, with fewer than n - t right answers, a
-            secret does not fit what its site announced, or the sum is not what unmasked vectors
-            can come to, as where a masked vector was changed.
+    BadInput if too few sites are there at any step, with fewer than n - t right answers, a secret
+    does not fit what its site announced, or the sum is not what unmasked vectors can come to, as
+    where a masked vector was changed.
     """
     known = read_keys(session, keys)
     summed = _sum(session, known, masked)
@@ -127,7 +80,7 @@ def total(
             "or is of another session; start a new run"
         )
     result = summed[:-CHECK_NUMBERS]
-    checked_range(result, len(masked))
+    check_range(result, len(masked))
     return result
 
 

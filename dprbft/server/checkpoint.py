@@ -40,11 +40,10 @@ class ServerFiles:
         self.put_broadcast(broadcast)
         self._end(0, ())
 
-    def put_broadcast(self, broadcast: Broadcast) -> bytes:
-        """Keep the answer of its round; returns its bytes."""
-        content = broadcast.to_bytes()
-        write_bytes(round_folder(self.folder, broadcast.round) / BROADCAST, content)
-        return content
+    def put_broadcast(self, broadcast: Broadcast) -> None:
+        """Keep the answer of its round."""
+        path = round_folder(self.folder, broadcast.round) / BROADCAST
+        write_bytes(path, broadcast.to_bytes())
 
     def put_answer(self, broadcast: Broadcast, absent: Sequence[int]) -> None:
         """Keep the answer of a round, and before it which of its sites it was made without."""
@@ -109,10 +108,6 @@ class ServerFiles:
                 except BadInput as e:
                     raise BadInput(f"{path}: {e}; start a new run") from e
                 yield release
-
-    def records(self) -> list[RoundRecord]:
-        """All finished rounds."""
-        return read_rounds(self.folder)
 
     def end(self, record: RoundRecord) -> None:
         """Note that a round is whole."""

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dprbft.config.schema import RunConfig, participants
-from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
-from dprbft.messages import Broadcast, Code, Release, Reply, Verb
+from dprbft.engines.protocol import Engine, SiteRefusal
+from dprbft.messages import Broadcast, Code, Release
+from dprbft.server.calls import ready_sites, receive, send_answers
 from dprbft.server.checkpoint import ServerFiles
-from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
-from dprbft.server.records import RoundRecord
-from dprbft.server.refusals import expected
-from panas.runtime.errors import BadInput
+from dprbft.server.events import Listener, RoundEnded
+from dprbft.server.records import RoundRecord, read_rounds
 from panas.runtime.seeds import stream
 
 Answer = Callable[[Iterable[Release], Broadcast, int, np.random.Generator], Broadcast]
@@ -42,10 +41,8 @@ class Server:
     def train(self) -> None:
         """Go on from the last whole round to the last.
 
-        Raises:
-            SiteRefusal: if a site cannot pay for the next round (nobody was charged for it), or
-                too few of a round's sites are there.
-
+        SiteRefusal if a site cannot pay for the next round (nobody was charged for it), or too few
+        of a round's sites are there.
         """
         if self.files.latest() is None:
             self.files.begin(self.first)
@@ -57,14 +54,14 @@ class Server:
             asked = self.sites.intersection(chosen)
             again = round > 1 and self.config.training.noise_multiplier is not None
             unsure = asked if again else asked - ready
-            there = self._check(unsure, round)
-            ready |= there
-            self._round(round, chosen, asked - unsure | there)
+            sure = self._check(unsure, round)
+            ready |= sure
+            self._round(round, chosen, asked - unsure | sure)
             self.listener(RoundEnded(round, len(schedule), tuple(chosen)))
 
     def _begin(self) -> frozenset[int]:
         """The sites that are ready: those that took part before, and of the others who says so."""
-        sites = {site for record in self.files.records() for site in record.sites}
+        sites = {site for record in read_rounds(self.files.folder) for site in record.sites}
         ready = self._check(self.sites - sites, 1, first=True) | (self.sites & sites)
         if not ready:
             raise SiteRefusal(min(self.sites), Code.ABSENT)
@@ -74,46 +71,31 @@ class Server:
         """The sites that are there; stop before anyone is charged if the budget of one of them is
         too small for what it plans."""
         content = self.files.broadcast(round - 1).to_bytes()
-        refused, ready = dict[int, Reply](), set[int]()
-        for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sorted(sites), content)):
-            if reply.code is Code.ABSENT:
-                self.listener(SiteAbsent(site, 0 if first else round))
-            elif reply.code is not Code.DONE:
-                refused[site] = reply
-            else:
-                ready.add(site)
-                if first:
-                    self.listener(SiteReady(site))
-        for site, reply in sorted(refused.items()):
-            check_reply(site, reply)
-        return frozenset(ready)
+        messages = dict.fromkeys(sorted(sites), content)
+        return ready_sites(self.engine, self.listener, messages, 0 if first else round)
 
     def _round(self, round: int, chosen: Sequence[int], asked: frozenset[int]) -> None:
         began = time.perf_counter()
         absent = self._receive(round, chosen, asked)
-        there = [site for site in chosen if site not in absent]
-        if len(there) < min(self.minimum, len(chosen)):
+        present = [site for site in chosen if site not in absent]
+        if len(present) < min(self.minimum, len(chosen)):
             raise SiteRefusal(absent[0], Code.ABSENT)
         if not self.files.answered(round):
             previous = self.files.broadcast(round - 1)
             rng = stream(self.config.seed, "server", round)
-            releases = self.files.releases(round, there)
+            releases = self.files.releases(round, present)
             answer = self.answer(releases, previous, round, rng)
             self.files.put_answer(answer, absent)
         content = self.files.broadcast(round).to_bytes()
-        for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):
-            if reply.code is Code.ABSENT:
-                self.listener(SiteAbsent(site, round))
-            else:
-                check_reply(site, reply)
-        digests, up = self._digests(round, there)
+        send_answers(self.engine, self.listener, dict.fromkeys(present, content), round)
+        digests, up = self._digests(round, present)
         self.files.end(
             RoundRecord(
                 round=round,
                 seconds=time.perf_counter() - began,
                 up_bytes=up,
                 down_bytes=_down_bytes(self.config, round, len(content)),
-                sites=tuple(there),
+                sites=tuple(present),
                 absent=tuple(absent),
                 releases=digests,
                 broadcast=hashlib.sha256(content).hexdigest(),
@@ -129,24 +111,14 @@ class Server:
         missing = [site for site in chosen if not self.files.has_release(round, site)]
         absent = [site for site in missing if site not in asked]
         to_ask = dict.fromkeys((site for site in missing if site in asked), content)
-        for site, reply in self.engine.call(Verb.ROUND, to_ask):
-            if reply.code is Code.ABSENT:
-                absent.append(site)
-                self.listener(SiteAbsent(site, round))
-                continue
-            check_reply(site, reply)
-            try:
-                if reply.release:
-                    self.files.put_release(round, site, reply.release)
-            except BadInput as e:  # costs this site alone the round
-                absent.append(site)
-                self.listener(SiteAbsent(site, round, expected(e)))
-                continue
-            self.listener(SiteTrained(site, round))
-        return sorted(absent)
+
+        def keep(site: int, release: bytes) -> None:
+            if release:
+                self.files.put_release(round, site, release)
+
+        return sorted([*absent, *receive(self.engine, self.listener, to_ask, round, keep)])
 
     def _digests(self, round: int, sites: Sequence[int]) -> tuple[Mapping[int, str], int]:
-        """SHA-256 of each release of a round, and the bytes of all."""
         digests, size = dict[int, str](), 0
         for release in self.files.releases(round, sites):
             content = release.to_bytes()

@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
+from dprbft.engines.protocol import Engine, SiteRefusal
 from dprbft.messages import Broadcast, Code, Verb
 from dprbft.secure_sum.answer import UnmaskAnswer, read_answer, short_of_shares
 from dprbft.secure_sum.keys import Announced
@@ -33,6 +33,7 @@ from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
 from dprbft.secure_sum.session import worth_summing
 from dprbft.secure_sum.shares import DEALT_BYTES, TAGS_BYTES
 from dprbft.secure_sum.total import total
+from dprbft.server.calls import send_answers
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
 from dprbft.server.records import RoundRecord
@@ -69,10 +70,8 @@ class SumServer:
     def train(self) -> None:
         """Make the one round, from where it was left.
 
-        Raises:
-            SiteRefusal: if a site refuses, or none is there.
-            BadInput: if too few sites are there; nothing is opened, and the sum can go on.
-
+        SiteRefusal if a site refuses, or none is there; BadInput if too few are: nothing is opened,
+        and the sum can go on.
         """
         began = time.perf_counter()
         if self.files.latest() is None:
@@ -81,21 +80,17 @@ class SumServer:
         if self.files.latest():
             return
         if not self.files.answered(ROUND):
-            everyone, (result, there) = range(self.config.federation.clients), self._sum()
-            absent = [site for site in everyone if site not in there]
+            everyone, (result, present) = range(self.config.federation.clients), self._sum()
+            absent = [site for site in everyone if site not in present]
             self.files.put_answer(self.answer(result, ROUND), absent)
         self._finish(began)
 
     def _finish(self, began: float) -> None:
         """Tell the sites the answer, and note the round."""
         absent = self.files.absent(ROUND)
-        there = [i for i in range(self.config.federation.clients) if i not in absent]
+        present = [i for i in range(self.config.federation.clients) if i not in absent]
         content = self.files.broadcast(ROUND).to_bytes()
-        for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):
-            if reply.code in MISSING:
-                self.listener(SiteAbsent(site, ROUND))
-            else:
-                check_reply(site, reply)
+        send_answers(self.engine, self.listener, dict.fromkeys(present, content), ROUND, MISSING)
         up, down, digests = self._traffic()
         self.files.end(
             RoundRecord(
@@ -103,23 +98,22 @@ class SumServer:
                 seconds=time.perf_counter() - began,
                 up_bytes=up,
                 down_bytes=down + len(content) * self.config.federation.clients,
-                sites=tuple(there),
+                sites=tuple(present),
                 absent=tuple(absent),
                 releases={},
                 masked=digests,
                 broadcast=hashlib.sha256(content).hexdigest(),
             )
         )
-        self.listener(RoundEnded(ROUND, 1, tuple(there)))
+        self.listener(RoundEnded(ROUND, 1, tuple(present)))
 
     def _sum(self) -> tuple[Moments, frozenset[int]]:
-        """The sum of all moments, and the sites that took part."""
         opened, width, classes = self._kept.opened(), self.files.width, self.files.classes
         if opened is None:
-            there, plan = self._plan()
+            present, plan = self._plan()
             if plan is None:  # joining would not pay: nobody sends anything
-                return pooled((), classes, width), there
-            opened = self._open(plan, there)
+                return pooled((), classes, width), present
+            opened = self._open(plan, present)
             self._kept.open(opened)
         survivors = self._kept.survivors() or self._receive(opened)
         result = self._unmask(opened, survivors)
@@ -131,7 +125,7 @@ class SumServer:
         write_tensors(
             self._kept.folder / "sum.safetensors", tensors | {"counts": moments.counts}, about
         )
-        return moments, frozenset(opened.there) - self._kept.absent()
+        return moments, frozenset(opened.present) - self._kept.absent()
 
     def _plan(self) -> tuple[frozenset[int], SumPlan | None]:
         """Who is there, and the plan of those that offer to send; None if nobody does."""
@@ -158,7 +152,7 @@ class SumServer:
         most = max(needed[site] for site in senders)
         return frozenset(offers), SumPlan.new(ROUND, senders, t, most)
 
-    def _open(self, plan: SumPlan, there: frozenset[int]) -> Opened:
+    def _open(self, plan: SumPlan, present: frozenset[int]) -> Opened:
         """Pass keys and shares on; nothing of the data has left a site when this returns."""
         asked = dict.fromkeys(plan.sites, plan.to_bytes())
 
@@ -180,7 +174,7 @@ class SumServer:
         shares = self._ask(Verb.SHARE, dict.fromkeys(keys, content), shares_of)
         self._check_enough(plan, len(shares), "shares")
         lost = frozenset(plan.sites) - shares.keys()
-        return Opened(plan, tuple(sorted(there - lost)), keys, shares)
+        return Opened(plan, tuple(sorted(present - lost)), keys, shares)
 
     def _receive(self, opened: Opened) -> tuple[int, ...]:
         """Keep the masked vectors as they come; returns whose there are, once they are enough."""
@@ -205,7 +199,6 @@ class SumServer:
         return tuple(survivors)
 
     def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
-        """Have the sum over the survivors opened, and open it."""
         session, dealt = opened.plan.session, opened.shares
         result = self._kept.answers(opened, survivors)
         waiting = [i for i in survivors if i in self.sites and i not in result]
@@ -259,12 +252,12 @@ class SumServer:
             raise refused[site]
         return result
 
-    def _check_enough(self, plan: SumPlan, found: int, what: str) -> None:
+    def _check_enough(self, plan: SumPlan, count: int, what: str) -> None:
         least = plan.session.threshold
-        if found < least:
+        if count < least:
             raise BadInput(
                 f"expected {what} of at least {least} of {len(plan.sites)} sites for the secure "
-                f"sum, got {found}; bring the others back and go on with --resume: nothing was "
+                f"sum, got {count}; bring the others back and go on with --resume: nothing was "
                 "opened, and what was charged stays charged"
             )
 

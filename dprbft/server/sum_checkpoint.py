@@ -22,7 +22,7 @@ class Opened:
     """A sum whose sites have shared their secrets: from here on vectors are masked."""
 
     plan: SumPlan
-    there: tuple[int, ...]  # all that take part in the round, with those that send nothing
+    present: tuple[int, ...]  # all that take part in the round, with those that send nothing
     keys: Mapping[int, bytes]
     shares: Mapping[int, Mapping[int, bytes]]  # encrypted, by sender and receiver
 
@@ -48,7 +48,7 @@ class SumFiles:
         if not path.exists():
             return None
         r = read_json(path)
-        keys, shares = (_read_parts(r[name]) for name in ("keys", "shares"))
+        keys, shares = (Parts.from_bytes(r[name].encode()).parts for name in ("keys", "shares"))
         return Opened(
             SumPlan.from_bytes(bytes.fromhex(r["plan"])),
             tuple(r["there"]),
@@ -61,9 +61,9 @@ class SumFiles:
         shares = {i: Parts(of).to_bytes() for i, of in opened.shares.items()}
         record = {
             "plan": opened.plan.to_bytes().hex(),
-            "there": list(opened.there),
-            "keys": _parts_text(opened.keys),
-            "shares": _parts_text(shares),
+            "there": list(opened.present),
+            "keys": Parts(opened.keys).to_bytes().decode(),
+            "shares": Parts(shares).to_bytes().decode(),
         }
         write_json(self.folder / "opened.json", record)
 
@@ -98,11 +98,3 @@ class SumFiles:
     def absent(self) -> set[int]:
         """Who took part, and did not answer when asked for a masked vector."""
         return set(read_json(self.folder / "survivors.json")["absent"])
-
-
-def _parts_text(parts: Mapping[int, bytes]) -> str:
-    return Parts(parts).to_bytes().decode()
-
-
-def _read_parts(text: str) -> Mapping[int, bytes]:
-    return Parts.from_bytes(text.encode()).parts

@@ -9,17 +9,18 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dprbft.config.schema import RunConfig, participants
-from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
-from dprbft.messages import Code, Reply, Verb
+from dprbft.engines.protocol import Engine, SiteRefusal
+from dprbft.messages import Code
 from dprbft.paths import latest_file, round_folder
-from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
+from dprbft.server.calls import ready_sites, receive, send_answers
+from dprbft.server.events import Listener, RoundEnded
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
-from dprbft.server.refusals import expected
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -53,10 +54,8 @@ class UpdateServer:
     def train(self) -> None:
         """Go on from the last whole round to the last, then send the result to all sites.
 
-        Raises:
-            SiteRefusal: if a site cannot pay for its rounds (nobody was charged for any), or too
-                few of a round's sites are there.
-
+        SiteRefusal if a site cannot pay for its rounds (nobody was charged for any), or too few of
+        a round's sites are there.
         """
         if not latest_file(self.folder).exists():
             self._end(0, self.half.start(), ())
@@ -71,69 +70,41 @@ class UpdateServer:
         self._finish(ready)
 
     def _ready(self) -> frozenset[int]:
-        result, refused = set[int](), dict[int, Reply]()
-        for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sorted(self.sites), b"")):
-            if reply.code is Code.ABSENT:
-                self.listener(SiteAbsent(site, 0))
-            elif reply.code is not Code.DONE:
-                refused[site] = reply
-            else:
-                result.add(site)
-                self.listener(SiteReady(site))
-        for site, reply in sorted(refused.items()):
-            check_reply(site, reply)
-        if not result:
+        messages = dict.fromkeys(sorted(self.sites), b"")
+        ready = ready_sites(self.engine, self.listener, messages, 0)
+        if not ready:
             raise SiteRefusal(min(self.sites), Code.ABSENT)
-        return frozenset(result)
+        return ready
 
     def _round(self, number: int, asked: frozenset[int], chosen: Sequence[int]) -> None:
         began, memory = time.perf_counter(), self._memory(number - 1)
         arrived = {i for i in chosen if self._path(number, i).exists()}
         orders = self._orders(memory, sorted(asked | arrived), number)
-        self._receive(number, {i: orders[i] for i in sorted(asked - arrived)})
-        there = [i for i in sorted(chosen) if self._path(number, i).exists()]
-        if len(there) < min(self.minimum, len(chosen)):
-            raise SiteRefusal(min({*chosen} - {*there}), Code.ABSENT)
-        digests, up = self._digests(number, there)
+        waiting = {i: orders[i] for i in sorted(asked - arrived)}
+        receive(self.engine, self.listener, waiting, number, partial(self._keep, number))
+        present = [i for i in sorted(chosen) if self._path(number, i).exists()]
+        if len(present) < min(self.minimum, len(chosen)):
+            raise SiteRefusal(min({*chosen} - {*present}), Code.ABSENT)
+        sent = {i: (_digest(c), len(c)) for i, c in self._contents(number, present)}
         rng = stream(self.config.seed, "server", number)
-        answer = self.half.round(memory, self._updates(number, there), rng)
+        answer = self.half.round(memory, self._updates(number, present), rng)
         record = RoundRecord(
             round=number,
             seconds=time.perf_counter() - began,
-            up_bytes=up,
-            down_bytes=sum(len(orders[i]) for i in there),
-            sites=tuple(there),
-            absent=tuple(sorted({*chosen} - {*there})),
-            releases=digests,
-            broadcast=_digest(b"".join(orders[i] for i in there)),
+            up_bytes=sum(size for _, size in sent.values()),
+            down_bytes=sum(len(orders[i]) for i in present),
+            sites=tuple(present),
+            absent=tuple(sorted({*chosen} - {*present})),
+            releases={i: digest for i, (digest, _) in sent.items()},
+            broadcast=_digest(b"".join(orders[i] for i in present)),
         )
         self._end(number, answer, (record,))
-
-    def _receive(self, number: int, orders: Mapping[int, bytes]) -> None:
-        """Keep each update as it comes, an empty file for a site that sends nothing."""
-        for site, reply in self.engine.call(Verb.ROUND, orders):
-            if reply.code is Code.ABSENT:
-                self.listener(SiteAbsent(site, number))
-                continue
-            check_reply(site, reply)
-            try:
-                _check_update(reply.release, site, number)
-            except BadInput as e:  # costs this site alone the round
-                self.listener(SiteAbsent(site, number, expected(e)))
-                continue
-            write_bytes(self._path(number, site), reply.release)
-            self.listener(SiteTrained(site, number))
 
     def _finish(self, sites: frozenset[int]) -> None:
         """Send the result to all sites, and count its bytes with those of the last round."""
         last = int(read_json(latest_file(self.folder))["round"])
-        orders, down = self._orders(self._memory(last), sorted(sites), last + 1), 0
-        for site, reply in self.engine.call(Verb.FINISH, orders):
-            if reply.code is Code.ABSENT:
-                self.listener(SiteAbsent(site, last))
-            else:
-                check_reply(site, reply)
-                down += len(orders[site])
+        orders = self._orders(self._memory(last), sorted(sites), last + 1)
+        down = sum(len(orders[i]) for i in send_answers(self.engine, self.listener, orders, last))
         write_json(self.folder / RESULT, {"round": last, "down_bytes": down})
 
     def _orders(self, memory: Bundle, sites: Sequence[int], number: int) -> dict[int, bytes]:
@@ -145,21 +116,14 @@ class UpdateServer:
             result[site] = encoded[id(bundle)]
         return result
 
-    def _updates(self, number: int, sites: Sequence[int]) -> Iterator[Update]:
+    def _contents(self, number: int, sites: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """What sites sent in a round, one at a time; nothing of those that sent nothing."""
         for site in sites:
-            content = read_bytes(self._path(number, site))
-            if content:
-                yield Update.from_bytes(content)
+            if content := read_bytes(self._path(number, site)):
+                yield site, content
 
-    def _digests(self, number: int, sites: Sequence[int]) -> tuple[dict[int, str], int]:
-        digests, size = dict[int, str](), 0
-        for site in sites:
-            content = read_bytes(self._path(number, site))
-            if content:
-                digests[site] = _digest(content)
-                size += len(content)
-        return digests, size
+    def _updates(self, number: int, sites: Sequence[int]) -> Iterator[Update]:
+        return (Update.from_bytes(content) for _, content in self._contents(number, sites))
 
     def _memory(self, number: int) -> Bundle:
         return Bundle.read(round_folder(self.folder, number) / MEMORY)
@@ -179,6 +143,17 @@ class UpdateServer:
         for path in round_folder(self.folder, number).glob(UPDATE.split("{")[0] + "*"):
             path.unlink()
 
+    def _keep(self, number: int, site: int, content: bytes) -> None:
+        """Keep an update of this site in this round, or an empty file if it sends nothing."""
+        if content:
+            update = Update.from_bytes(content)
+            if (update.site, update.round) != (site, number):
+                raise BadInput(
+                    f"expected an update of site {site} in round {number}, got one of site "
+                    f"{update.site} in round {update.round}"
+                )
+        write_bytes(self._path(number, site), content)
+
     def _path(self, number: int, site: int) -> Path:
         return round_folder(self.folder, number) / UPDATE.format(site)
 
@@ -187,17 +162,6 @@ def result_bytes(folder: Path) -> int:
     """Bytes of the result that a server has sent to all sites; 0 where it sent none."""
     path = folder / RESULT
     return int(read_json(path)["down_bytes"]) if path.exists() else 0
-
-
-def _check_update(content: bytes, site: int, round: int) -> None:
-    """BadInput unless these are no bytes, or an update of this site in this round."""
-    if content:
-        update = Update.from_bytes(content)
-        if (update.site, update.round) != (site, round):
-            raise BadInput(
-                f"expected an update of site {site} in round {round}, got one of site "
-                f"{update.site} in round {update.round}"
-            )
 
 
 def _digest(content: bytes) -> str:

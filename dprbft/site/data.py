@@ -77,18 +77,14 @@ def load_data(
     samples, values = samples_and_values(paths.folder, settings, facts)
     if data_path(paths.folder, settings).suffix != STORED:
         for known in public:
-            _check_disjoint(samples, known, settings.name, tell=bool(config.federation.remote))
+            try:
+                check_disjoint(samples, known, settings.name)
+            except BadInput as e:
+                if not config.federation.remote:
+                    raise
+                warnings.warn(str(e), stacklevel=2)
     data = divided(paths.index, settings.name, samples, key_of(paths), config)
     return data if is_built_in(paths, config) else replace(data, tags=tags_of(values))
-
-
-def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool) -> None:
-    try:
-        check_disjoint(samples, public, name)
-    except BadInput as e:
-        if not tell:
-            raise
-        warnings.warn(str(e), stacklevel=3)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
@@ -109,11 +105,16 @@ def samples_and_values(
     if path.suffix == STORED:
         samples = read_samples(path, facts.classes)
         return samples, samples
-    own = _own_facts(folder, facts)
-    raw = _raw(folder, settings, own)
-    if declared_file(folder).is_file():
+    own, known = facts, declared_file(folder)
+    if known.is_file():
+        names = Facts.from_json(read_json(known)).class_names
+        if set(names) <= set(facts.class_names):
+            own = replace(facts, class_names=names)
+        raw = read_rows(path, own, settings.table)
         for note in raw.notes:
             warnings.warn(f"{settings.name}: {note}", stacklevel=2)
+    else:  # a row that misfits is refused: only `panas site init` judges rows together
+        raw = read(str(path), reading_of(own, settings.table))
     samples = fit(raw, own, settings.name)
     if own.class_names == facts.class_names:
         return samples, raw
@@ -128,25 +129,6 @@ def is_built_in(paths: SitePaths, config: RunConfig) -> bool:
     """
     shared_out = data_path(paths.folder, read_site(paths.folder)).suffix == STORED
     return shared_out and config.data.source.built_in and not config.federation.comes_split
-
-
-def _own_facts(folder: Path, facts: Facts) -> Facts:
-    """A federation's facts with the classes that the owner declares, if any are declared."""
-    if not declared_file(folder).is_file():
-        return facts
-    names = Facts.from_json(read_json(declared_file(folder))).class_names
-    return replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
-
-
-def _raw(folder: Path, settings: SiteSettings, facts: Facts) -> Raw:
-    """A site's file: row by row where its owner has declared facts, else refused if a row misfits.
-
-    Only `panas site init` judges rows together, on the owner's own screen.
-    """
-    path = data_path(folder, settings)
-    if declared_file(folder).is_file():
-        return read_rows(path, facts, settings.table)
-    return read(str(path), reading_of(facts, settings.table))
 
 
 def declared(
@@ -177,7 +159,6 @@ def declared(
 
 
 def _all_classes(*raws: Raw) -> tuple[str, ...]:
-    """Names of the classes of several sets, each once."""
     return tuple(dict.fromkeys(name for raw in raws for name in raw.class_names))
 
 

@@ -1,8 +1,7 @@
 """Joining a run: whether the owner allows it, the budget holds it, and the data fit.
 
 Before anything is charged, the owner hears whether other ledgers were charged for the same samples
-(`seen.json` in the site's folder for the run; `dprbft.site.results.seen`): the budget belongs to
-the data, whatever file or directory they come in.
+(`dprbft.site.results.seen`).
 """
 
 from dprbft.config.bounds import check_bounds
@@ -30,10 +29,8 @@ from panas.runtime.store import read_json, write_bytes
 def join(paths: SitePaths, content: bytes) -> None:
     """Answer a hello: ask the ledger for the run's share, check the data, and note the run.
 
-    Raises:
-        BudgetExhausted: if the lifetime budget does not hold the share; no sample was read.
-        BadInput: if settings or data do not fit; nothing was charged.
-
+    BudgetExhausted if the lifetime budget does not hold the share; no sample was read. BadInput if
+    settings or data do not fit; nothing was charged.
     """
     hello, settings = Hello.from_bytes(content), read_site(paths.folder)
     config, facts = approved(paths, hello)
@@ -67,10 +64,8 @@ def join(paths: SitePaths, content: bytes) -> None:
 def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
     """Settings and facts of a run that the site's owner allows; nothing is read but site.toml.
 
-    Raises:
-        BadInput: if the hello is to another site, does not decode, or asks for what `site.toml`
-            does not allow.
-
+    BadInput if the hello is to another site, does not decode, or asks for what `site.toml` does not
+    allow.
     """
     if (hello.site, hello.run) != (paths.index, paths.run):
         raise BadInput(

@@ -64,7 +64,6 @@ def search(site: Site, searching: Searching | None = None) -> SearchRecord:
 
 
 def _note(home: Path, scored: int, at_most: int) -> None:
-    """Note how many candidates have been scored, for whoever looks on."""
     write_json(candidates_file(home), {"candidates": scored, "at_most": at_most})
 
 
@@ -114,7 +113,6 @@ def paid_histogram(site: Site, recipient: str = WHOEVER) -> list[float] | None:
 
 
 def _charges(site: Site) -> list[str]:
-    """What the run has charged for its search."""
     return [e.id for e in site.account.entries if e.charge.phase == "search"]
 
 

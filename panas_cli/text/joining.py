@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprbft.methods.joined.price import JoiningPrice
+from dprbft.methods.joined.residual import JoiningPrice
 from dprbft.methods.joined.tuning import FEWEST
 from dprbft.site.results.records import ByRule, TuningRecord
 from panas.training.ladder import Ladder

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from deaths import Death, plant
+from deaths import Death, die_in
 from ledgers import accounts
 from site_data import with_data
+from tiny_methods import FREE, method_config, side_of
 
 from baselines import decnas
 from baselines._decnas_search import Here, label_counts, right_and_wrong, stand_apart
@@ -18,7 +19,6 @@ from baselines.networks.cnns import weights_of
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.methods.side import Side
 from dprbft.paths import read_sites, server_folder, state_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {
     **{"widths": [4, 6], "hidden": [8], "batch_size": 1000, "epochs": 1, "learning_rate": 0.5},
     **{"turns": [2], "reduction": 0.1, "start_share": 0.2, "final_share": 0.2},
 }
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
+KEEP = "dprbft.methods.updates.site:_keep"
 
 
 def config(
@@ -46,12 +46,8 @@ def config(
     **options: Any,
 ) -> RunConfig:
     """A run on so many samples a site."""
-    federation = {
-        **{"method": "decnas", "clients": clients, "rounds": rounds, "partition": "iid"},
-        **{"baselines": False, "options": {**OPTIONS, **options}},
-    }
-    base = {"data": {"limit": size * clients}, "federation": federation}
-    return build_config(base, {"privacy": privacy or {}})
+    how: dict[str, Any] = {"clients": clients, "rounds": rounds, "limit": size * clients}
+    return method_config("decnas", {**OPTIONS, **options}, privacy, **how)
 
 
 def carried(run: Path, settings: RunConfig) -> list[SiteReport]:
@@ -98,32 +94,13 @@ def test_counted_bytes_are_those_of_the_wire(free: tuple[Path, list[SiteReport]]
     assert phases[0]["start"]["macs"] == 2 * 3 * n * whole + tested
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
-def die_in(run: Path, settings: RunConfig, call: int, m: pytest.MonkeyPatch) -> None:
-    """Carry a run on until a site would keep its memory for the time `call`."""
-    prepare(run, settings, resume=True)
-
-    def die() -> None:
-        m.setattr(InProcess, "call", lambda *_: iter(()))
-        raise Stop
-
-    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
-        plant(Death("dprbft.methods.updates.site:_keep", call=call), die, planted.setattr)
-        with pytest.raises(Stop):
-            train_stage(OpenRun(run, settings, engine))
-    m.undo()
-
-
 @pytest.mark.slow
 def test_what_processes_that_died_have_spent_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     settings = config({})
     for call in (3 + 2 * 3 + 2, 1, 2 + 3 + 2):  # reports twice at one site, then final tuning
-        die_in(tmp_path / "r", settings, call, monkeypatch)
+        die_in(tmp_path / "r", settings, Death(KEEP, call=call), monkeypatch)
     reports = carried(tmp_path / "r", settings)
     assert all(about(r)["frontier"] for r in reports)
     for account in accounts(tmp_path / "r"):
@@ -137,7 +114,7 @@ def test_a_run_that_dies_between_reports_and_weights_ends_as_one_that_did_not(
     run, reports = free
     settings = config(FREE)
     for call in (3 + 2 * 3 + 2, 2 + 1):  # in the round of reports, then in that of weights
-        die_in(tmp_path / "r", settings, call, monkeypatch)
+        die_in(tmp_path / "r", settings, Death(KEEP, call=call), monkeypatch)
     again = carried(tmp_path / "r", settings)
     assert [r.to_json() for r in again] == [r.to_json() for r in reports]
     for one, other in zip(read_sites(run), read_sites(tmp_path / "r"), strict=True):
@@ -148,7 +125,7 @@ def test_a_run_that_dies_between_reports_and_weights_ends_as_one_that_did_not(
 
 def two_rounds(site: Site) -> tuple[Update, Update, Here]:
     """What a site sends that trains a candidate, and then its weights."""
-    side = Side(site.config, site.facts, site.public)
+    side = side_of(site)
     memory, server = decnas.site_start(site), decnas.server_start(side)
     sent = []
     for number in (1, 2):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sample_gradients import loop
+from tiny_methods import FREE, method_config, side_of
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,10 +17,10 @@ from baselines import _dp_fnas_search as gradients
 from baselines import dp_fnas
 from baselines._dp_fnas_search import asked, loaded, search_rounds
 from baselines.common.halves import halves, planned_halves
-from baselines.networks.darts import SuperNetwork, alphas, discretised, weights
+from baselines.networks.darts import SuperNetwork, discretised
+from baselines.networks.searched import alphas_of, weights_but_alphas
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.side import Side
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples, concat
@@ -27,7 +28,6 @@ from panas.privacy.accounting.events import SampledGaussian, Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 TINY: dict[str, Any] = {
     "operations": ["skip_connect", "sep_conv_3x3", "none"],
     **{"cells": 2, "channels": 2, "stem": 1, "evaluation_cells": 1, "evaluation_channels": 4},
@@ -41,14 +41,10 @@ Arrays = dict[str, Tensor]
 def config_of(
     rounds: int = 6, privacy: dict[str, Any] | None = None, clients: int = 1, **options: Any
 ) -> RunConfig:
-    federation = {"method": "dp_fnas", "clients": clients, "rounds": rounds, "baselines": False}
-    federation |= {"partition": "iid", "options": {"search_share": 0.67, **TINY, **options}}
-    settings = {
-        "data": {"limit": 60 * clients},
-        "federation": federation,
-        "privacy": privacy or FREE,
-    }
-    return build_config({}, settings)
+    how: dict[str, Any] = {"clients": clients, "rounds": rounds, "limit": 60 * clients}
+    return method_config(
+        "dp_fnas", {"search_share": 0.67, **TINY, **options}, privacy or FREE, **how
+    )
 
 
 class Party:
@@ -56,7 +52,7 @@ class Party:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.side = Side(site.config, site.facts, site.public)
+        self.side = side_of(site)
         self.server = dp_fnas.server_start(self.side)
         self.memory = dp_fnas.site_start(site)
         self.round = 0
@@ -93,8 +89,8 @@ def naive_darts(party: Party, together: bool) -> list[Arrays]:
         if number > searching:
             moves = [(list(model.parameters()), concat([train, val]), o["evaluation_rate"])]
         else:
-            w = (weights(model), train, o["learning_rate"])
-            a = (alphas(model), val, o["architecture_rate"])
+            w = (weights_but_alphas(model), train, o["learning_rate"])
+            a = (alphas_of(model), val, o["architecture_rate"])
             moves = [w, a] if together else [w] if number % 2 else [a]
         values = [mean_gradient(model, samples, of) for of, samples, _ in moves]
         with torch.no_grad():
@@ -135,16 +131,16 @@ def test_the_second_order_term_is_that_of_equation_7(make_site: MakeSite, tmp_pa
     after = party.step()
     train, val = halves(site)
     model = loaded(site, Bundle(party.server.arrays, {"genotype": None}))
-    first = mean_gradient(model, val, alphas(model))
-    direction = mean_gradient(model, val, weights(model))
+    first = mean_gradient(model, val, alphas_of(model))
+    direction = mean_gradient(model, val, weights_but_alphas(model))
     length = math.sqrt(sum(float(v.square().sum()) for v in direction))
     step, sides = 0.01 / length, list[list[Tensor]]()
     for sign in (1, -1):
         with torch.no_grad():
             names = [n for n, _ in model.named_parameters() if not dp_fnas.is_alpha(n)]
-            for name, p, v in zip(names, weights(model), direction, strict=True):
+            for name, p, v in zip(names, weights_but_alphas(model), direction, strict=True):
                 p.copy_(before[name] + sign * step * v)
-        sides.append(mean_gradient(model, train, alphas(model)))
+        sides.append(mean_gradient(model, train, alphas_of(model)))
     expected = [f - xi / (2 * step) * (p - m) for f, p, m in zip(first, *sides, strict=True)]
     result = party.update()
     assert [*result] == [n for n in after if dp_fnas.is_alpha(n)]
@@ -178,7 +174,7 @@ def test_gradients_are_clipped_a_sample_at_a_time(
     site = make_site(config_of(privacy={"epsilon": 8.0}, **options), tmp_path / "r")
     party = Party(site)
     model = loaded(site, party.server)
-    for p in alphas(model) if part == "W" else weights(model):
+    for p in alphas_of(model) if part == "W" else weights_but_alphas(model):
         p.requires_grad_(False)
     samples = halves(site)[part == "A"]
     result = party.update()

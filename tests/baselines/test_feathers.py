@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from noises import Ones
+from tiny_methods import FREE, method_config, side_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -38,9 +39,7 @@ from baselines.networks.cnns import initialise
 from baselines.networks.darts import DartsSpace, SuperNetwork
 from baselines.networks.mlp_space import MixedMLP, MLPSpace
 from baselines.networks.searched import alphas_of, weights_but_alphas
-from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
@@ -59,7 +58,6 @@ SMALL: dict[str, Any] = {
     "evaluation_channels": 2,
     "batch_size": 1000,
 }
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
 
 def config(
@@ -68,19 +66,9 @@ def config(
     public: float | None = None,
     **options: Any,
 ) -> RunConfig:
-    return build_config(
-        {
-            "data": {"limit": 150, "public_fraction": public},
-            "federation": {
-                "method": "feathers",
-                "clients": 2,
-                "rounds": rounds,
-                "partition": "iid",
-                "options": SMALL | options,
-            },
-            "privacy": privacy or {},
-        }
-    )
+    sections = {"data": {"public_fraction": public}}
+    how: dict[str, Any] = {"rounds": rounds, "baselines": True, "sections": sections}
+    return method_config("feathers", SMALL | options, privacy, **how)
 
 
 def samples(n: int, *shape: int, groups: list[int] | None = None) -> Samples:
@@ -277,10 +265,6 @@ def test_a_round_without_noise_equals_plain_darts(private: bool, ahead: bool, sp
 # Whole rounds.
 
 
-def side_of(site: Site) -> Side:
-    return Side(site.config, site.facts, site.public)
-
-
 def play(clients: list[Site], rounds: int) -> tuple[Bundle, list[list[Turn]]]:
     """Some rounds of a federation, in this process; the server's memory, and all turns."""
     side = side_of(clients[0])
@@ -437,18 +421,8 @@ def test_tables_have_their_own_space(make_site: MakeSite, tmp_path: Path):
     rows = [f"{a:.3f},{b:.3f},{int(a + b > 0)}" for a, b in rng.normal(size=(150, 2))]
     table = tmp_path / "table.csv"
     table.write_text("\n".join(["a,b,label", *rows]))
-    run = build_config(
-        {
-            "data": {"dataset": str(table), "label": "label", "public_fraction": 0.2},
-            "federation": {
-                "method": "feathers",
-                "clients": 2,
-                "rounds": 2,
-                "partition": "iid",
-                "options": SMALL | {"blocks": 1, "width": 4},
-            },
-        }
-    )
+    data = {"dataset": str(table), "label": "label", "public_fraction": 0.2, "limit": None}
+    run = method_config("feathers", SMALL | {"blocks": 1, "width": 4}, sections={"data": data})
     site = make_site(run, tmp_path / "r")
     assert isinstance(space_of(run, site.facts).search, MLPSpace)
     server, _ = play([site], 1)

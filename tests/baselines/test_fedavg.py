@@ -1,12 +1,13 @@
 """FedAvg: one site is local training, several are averaged; naive code says what that means."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_methods import FREE, method_config, side_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -15,7 +16,6 @@ from baselines.networks.cnns import convolutional
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods import update_method
-from dprbft.methods.side import Side
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -26,26 +26,15 @@ LR = 0.05
 
 
 def config_of(clients: int) -> RunConfig:
-    return build_config(
-        {
-            "data": {"limit": 80 * clients},
-            "network": {"norm": "group"},
-            "privacy": {"epsilon": math.inf, "allow_unprotected": True},
-            "federation": {
-                "method": "fedavg",
-                "clients": clients,
-                "rounds": 2,
-                "baselines": False,
-                "partition": "iid",
-                "options": {"learning_rate": LR, "batch_size": 16, "widths": [4], "hidden": 8},
-            },
-        }
-    )
+    options = {"learning_rate": LR, "batch_size": 16, "widths": [4], "hidden": 8}
+    sections = {"network": {"norm": "group"}}
+    how: dict[str, Any] = {"clients": clients, "limit": 80 * clients, "sections": sections}
+    return method_config("fedavg", options, FREE, **how)
 
 
 def test_one_site_is_local_training_step_by_step(make_site: MakeSite, tmp_path: Path):
     site = make_site(config_of(1), tmp_path / "r")
-    side, train = Side(site.config, site.facts, site.public), site.data.train
+    side, train = side_of(site), site.data.train
     server, memory = fedavg.server_start(side), fedavg.site_start(site)
     alone: nn.Module = convolutional(site.spec.shape, site.spec.classes, [4], 8, "group")
     alone.load_state_dict(dict(server.arrays))
@@ -71,7 +60,7 @@ def test_the_server_averages_by_samples_and_keeps_its_weights_if_nobody_sends(
     make_site: MakeSite, tmp_path: Path
 ):
     site = make_site(config_of(2), tmp_path / "r")
-    side = Side(site.config, site.facts, site.public)
+    side = side_of(site)
     memory = fedavg.server_start(side)
     shapes = {name: w.shape for name, w in memory.arrays.items()}
     rng = torch.Generator().manual_seed(0)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 from recorded_wire import RecordedWire
+from tiny_methods import method_config, side_of
 from torch.nn import functional as F
 
 from baselines import fedgh, fedgh_published
+from baselines.common import five
 from baselines.common.class_means import ClassMeans
-from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.methods import update_method
-from dprbft.methods.side import Side
 from dprbft.paths import read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
@@ -32,19 +32,7 @@ WIDTH = 6
 
 def config_of(method: str = "fedgh", **options: Any) -> RunConfig:
     settings = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
-    return build_config(
-        {
-            "data": {"limit": 150},
-            "federation": {
-                "method": method,
-                "clients": 2,
-                "rounds": 2,
-                "baselines": False,
-                "partition": "iid",
-                "options": settings | options,
-            },
-        }
-    )
+    return method_config(method, settings | options)
 
 
 def sent(site: int, classes: list[int]) -> Update:
@@ -52,10 +40,6 @@ def sent(site: int, classes: list[int]) -> Update:
     means = torch.randn(len(classes), WIDTH, generator=generator)
     arrays = ClassMeans(torch.tensor(classes), means, torch.ones(len(classes))).to_arrays()
     return Update(site, 1, Bundle(arrays), ("r",))
-
-
-def side_of(site: Site) -> Side:
-    return Side(site.config, site.facts, site.public)
 
 
 def test_the_header_takes_one_step_a_class_mean_site_by_site(make_site: MakeSite, tmp_path: Path):
@@ -111,8 +95,7 @@ def turn_of(site: Site) -> tuple[Any, Any, Order]:
     return method, method.site_round(site, method.site_start(site), order), order
 
 
-def test_sites_have_networks_of_their_own_and_one_header(make_site: MakeSite, tmp_path: Path):
-    run = tmp_path / "r"
+def test_sites_have_networks_of_their_own_and_one_header(make_site: MakeSite, run: Path):
     sites = [make_site(config_of(), run, i) for i in (0, 1)]
     sizes = [fedgh.size(c, fedgh.site_start(c)) for c in sites]
     assert [s.about["network"] for s in sizes] == ["CNN 1", "CNN 2"]
@@ -143,7 +126,7 @@ def test_training_begins_with_the_header_that_was_sent(
         seen.append(model.state_dict()["header.weight"].clone())
         return rest[1], None
 
-    monkeypatch.setattr(fedgh, "train_locally", train)
+    monkeypatch.setattr(five, "train_locally", train)
     _, turn, order = turn_of(site)
     assert torch.equal(seen[0], order.bundle.arrays["weight"])
     assert not turn.update  # the budget paid for no training, so that nothing is sent

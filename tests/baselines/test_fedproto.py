@@ -1,6 +1,5 @@
 """FedProto: the loss, the average and the nearest prototype, each against naive code."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_methods import FREE, method_config, side_of
 from torch.nn import functional as F
 
 from baselines import fedproto
 from baselines.common.class_means import ClassMeans
 from baselines.fedproto import Headed, prototype_loss
-from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.side import Side
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.privacy.gradients.per_sample import PerSample
@@ -25,29 +23,11 @@ from panas.training.any_model import logits_of
 
 MakeSite = Callable[..., Site]
 WIDTH, CLASSES = 6, 10
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
 
 def config_of(privacy: dict[str, Any] | None = None, **options: Any) -> RunConfig:
     settings = {"kernels": 2, "hidden": [8, 5], "width": WIDTH, "batch_size": 1000, "epochs": 1}
-    return build_config(
-        {
-            "data": {"limit": 150},
-            "privacy": privacy or {},
-            "federation": {
-                "method": "fedproto",
-                "clients": 2,
-                "rounds": 2,
-                "baselines": False,
-                "partition": "iid",
-                "options": settings | options,
-            },
-        }
-    )
-
-
-def side_of(site: Site) -> Side:
-    return Side(site.config, site.facts, site.public)
+    return method_config("fedproto", settings | options, privacy)
 
 
 PROTOTYPES = torch.arange(12.0).view(3, 4)

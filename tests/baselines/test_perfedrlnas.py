@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_methods import method_config
 
 from baselines import perfedrlnas
 from baselines.perfedrlnas import answers, choice_of, window
-from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Turn
@@ -34,9 +34,7 @@ FACTS = Facts(class_names=("0", "1", "2"), shape=(1, 8, 8), dtype="uint8")
 
 
 def config_of(**options: Any) -> RunConfig:
-    federation = {"clients": 3, "rounds": 2, "partition": "iid", "baselines": False}
-    federation |= {"method": "perfedrlnas", "options": OPTIONS | options}
-    return build_config({"data": {"limit": 225}, "federation": federation})
+    return method_config("perfedrlnas", OPTIONS | options, limit=225, clients=3)
 
 
 def side_of(**options: Any) -> Side:

@@ -1,25 +1,22 @@
 """Charges for blocks of steps: no more than are planned, and each before its first step."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tiny_methods import FREE, method_config
 
 from baselines._dp_fnas_search import Prepaid, Steps, paid_step, plan_steps
 from baselines.common.spending import Mechanism
-from dprbft.config.files import build_config
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import SampledGaussian, Unprotected
 
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 WHAT = Mechanism("dp-sgd", 1.0, subset="search")
 
 
-def site_of(make_site: Callable[..., Site], run: Path, **privacy: object) -> Site:
-    federation = {"method": "fedavg", "clients": 1, "baselines": False}
-    settings = {"data": {"limit": 60}, "federation": federation, "privacy": privacy}
-    return make_site(build_config({}, settings), run)
+def site_of(make_site: Callable[..., Site], run: Path, **privacy: Any) -> Site:
+    return make_site(method_config("fedavg", {}, privacy, limit=60, clients=1), run)
 
 
 def steps_of(number: int, at_once: int) -> Steps:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from deaths import Death, plant
+from deaths import Death, die_in
 from ledgers import accounts
 from recorded_wire import RecordedWire
-from tiny_methods import TINY, Tiny
+from tiny_methods import FREE, TINY, Tiny, method_config, side_of
 
 from dprbft.config.families import method_names
 from dprbft.config.files import build_config
@@ -48,7 +48,6 @@ from panas.runtime.store import read_json
 NAMES = [n for n in method_names() if FederationSettings(method=n).family.sends == "updates"]
 of_every_method = pytest.mark.parametrize("name", NAMES)
 
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 MakeSite = Callable[..., Site]
 
 
@@ -64,13 +63,9 @@ def config_of(name: str, privacy: dict[str, Any] | None = None, **federation: An
     """A run of two sites and two rounds that takes about half a second."""
     entry = tiny_of(name)
     options = {**entry.options, **federation.pop("options", {})}
-    told = {"clients": 2, "rounds": 2, "baselines": False, "partition": "iid"} | federation
-    settings = {
-        "data": {"limit": 75 * told["clients"]},
-        "federation": {"method": name, "options": options, **told},
-        "privacy": privacy or {},
-    }
-    return build_config(entry.settings, settings)
+    limit = 75 * federation.get("clients", 2)
+    how = {"limit": limit, "sections": entry.settings, **federation}
+    return method_config(name, options, privacy, **how)
 
 
 class Whole(NamedTuple):
@@ -145,26 +140,6 @@ def assert_same(a: Whole, b: Whole) -> None:
     assert reports == other_reports
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
-def begun(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> None:
-    """A run that died."""
-    prepare(run, config, resume=True)
-
-    def die() -> None:
-        # Results are measured in a `finally`, which a real death would not reach.
-        m.setattr(InProcess, "call", lambda *_: iter(()))
-        raise Stop
-
-    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            train_stage(OpenRun(run, config, engine))
-    m.undo()
-
-
 KEEP = "dprbft.methods.updates.site:_keep"
 DEATHS = [
     Death(KEEP, call=4),  # the second site in round 1: charged and trained, and not answered
@@ -181,7 +156,7 @@ def test_a_run_that_died_again_and_again_ends_as_one_that_did_not(
 ):
     first = whole(name, math.inf)
     for death in DEATHS:
-        begun(tmp_path / "r", first.config, death, monkeypatch)
+        die_in(tmp_path / "r", first.config, death, monkeypatch)
     assert_same(first, carried(tmp_path / "r", first.config))
 
 
@@ -297,7 +272,7 @@ class Refusing(Ledger):
 
 def first_turn(name: str, site: Site) -> tuple[UpdateMethod, Bundle, Order]:
     """A method, what a site keeps before round 1, and the order of that round."""
-    method, side = update_method(name), Side(site.config, site.facts, site.public)
+    method, side = update_method(name), side_of(site)
     memory = method.site_start(site)
     bundle = method.orders(side, method.server_start(side), [0, 1], 1)[site.id]
     return method, memory, Order.from_bytes(Order(1, bundle).to_bytes())

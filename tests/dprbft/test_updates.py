@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import Tensor
 
-from dprbft import updates
+from dprbft import messages
 from dprbft.messages import padded
 from dprbft.updates import Bundle, Order, Update, named
 from panas.runtime.errors import BadInput
@@ -121,9 +121,9 @@ def test_a_fact_that_is_missing_is_refused(missing: str):
 
 def test_an_order_is_no_update_and_neither_is_another_message():
     order = Order(1, Bundle(ARRAYS)).to_bytes()
-    with pytest.raises(BadInput, match="expected an update, got another"):
+    with pytest.raises(BadInput, match="expected an update message, got"):
         Update.from_bytes(order)
-    with pytest.raises(BadInput, match="expected an order, got another"):
+    with pytest.raises(BadInput, match="expected an order message, got"):
         Order.from_bytes(Update(0, 1, Bundle(ARRAYS), ("a",)).to_bytes())
     for about in ([], 3, None, "text"):
         with pytest.raises(BadInput):
@@ -151,8 +151,8 @@ def test_a_message_has_one_form():
 
 def test_a_huge_message_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch):
     content = packed(ARRAYS, whole())
-    monkeypatch.setattr(updates, "MAX_BYTES", len(content) - 1)
-    monkeypatch.setattr(updates, "parse_tensors", lambda _: pytest.fail("it was decoded"))
+    monkeypatch.setattr(messages, "MAX_BYTES", len(content) - 1)
+    monkeypatch.setattr(messages, "parse_tensors", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(BadInput, match="at most"):
         Update.from_bytes(content)
 

@@ -47,7 +47,12 @@ class Death:
         return f"{when}-{name}-{self.call}" + (f"-of-{self.verb}" if self.verb else "")
 
 
+class Stop(BaseException):
+    """A death that no handler of the package knows."""
+
+
 Set = Callable[[Any, str, Any], None]
+Stage = Callable[[OpenRun], object]
 
 
 def plant(death: Death, die: Callable[[], None], put: Set = setattr) -> None:
@@ -84,10 +89,6 @@ def plant(death: Death, die: Callable[[], None], put: Set = setattr) -> None:
     put(verbs, "VERBS", families)
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
 @contextmanager
 def dies(death: Death) -> Iterator[None]:
     """A block that dies in this process; nothing that it does in a `finally` reaches a site."""
@@ -106,6 +107,24 @@ def carry_out(run: Path, config: RunConfig, engine: Engine) -> None:
     """Search, tune and train, from wherever a run is."""
     for stage in (search_stage, tune_stage, train_stage):
         stage(OpenRun(run, config, engine))
+
+
+def die_in(
+    run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch, stage: Stage = train_stage
+) -> None:
+    """Carry a run on until a death, in this process."""
+    prepare(run, config, resume=True)
+
+    def die() -> None:
+        # Results are measured in a `finally`, which a real death would not reach.
+        m.setattr(InProcess, "call", lambda *_: iter(()))
+        raise Stop
+
+    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
+        plant(death, die, planted.setattr)
+        with pytest.raises(Stop):
+            stage(OpenRun(run, config, engine))
+    m.undo()
 
 
 def kill_once(run: Path) -> None:

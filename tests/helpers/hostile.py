@@ -115,6 +115,11 @@ CORPUS: dict[str, Callable[[bytes], bytes]] = {
     "a kind that is a path": lambda c: told(c, kind="../../messages"),
     "a kind that is none": lambda c: told(c, kind="os"),
     "another kind": lambda c: told(c, kind="class_sums"),
+    "a release of another kind": lambda c: replace(
+        RELEASE,
+        kind="class_sums",
+        arrays={"S": torch.ones(CLASSES, WIDTH), "counts": torch.ones(CLASSES)},
+    ).to_bytes(),
     "noise that is not a number": lambda c: told(c, noise_multiplier=float("nan")),
     "negative noise": lambda c: told(c, noise_multiplier=-1.5),
     "next to no noise": lambda c: told(c, noise_multiplier=1e-300),

@@ -1,7 +1,35 @@
 """Settings with which each method that exchanges updates is quick: a line a method."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
+
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
+from dprbft.methods.side import Side
+from dprbft.site.site import Site
+
+FREE = {"epsilon": math.inf, "allow_unprotected": True}
+
+
+def method_config(
+    method: str,
+    options: dict[str, Any] | None = None,
+    privacy: dict[str, Any] | None = None,
+    *,
+    limit: int = 150,
+    sections: dict[str, Any] | None = None,
+    **federation: Any,
+) -> RunConfig:
+    """A run of a method, of two sites and two rounds if nothing else is said."""
+    usual = {"clients": 2, "rounds": 2, "baselines": False, "partition": "iid"} | federation
+    base = {"data": {"limit": limit}, "privacy": privacy or {}}
+    base |= {"federation": {"method": method, "options": options or {}, **usual}}
+    return build_config(base, sections or {})
+
+
+def side_of(site: Site) -> Side:
+    return Side(site.config, site.facts, site.public)
 
 
 @dataclass(frozen=True)

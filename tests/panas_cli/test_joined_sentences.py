@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dprbft.methods.joined.price import JoiningPrice
+from dprbft.methods.joined.residual import JoiningPrice
 from dprbft.methods.joined.tuning import FEWEST
 from dprbft.run.events import HeadShared, SiteReleased, SiteTuned
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord

@@ -39,6 +39,17 @@ def recipe_of(site: Site, share: float) -> Recipe:
     return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
 
 
+def settings_of(recipe: Recipe, noise_multiplier: float) -> DPSGDSettings:
+    """A recipe's settings with some noise."""
+    return DPSGDSettings(
+        learning_rate=recipe.learning_rate,
+        noise_multiplier=noise_multiplier,
+        clip=recipe.clip,
+        batch_size=recipe.batch_size,
+        epochs=recipe.epochs,
+    )
+
+
 def may_release(site: Site) -> bool:
     """Whether the site could make a release, however many samples it turns out to have."""
     return site.config.federation.clients > 1 and site.config.privacy.release_share != 0
@@ -75,13 +86,12 @@ def planned_release(site: Site) -> Gaussian | Unprotected | None:
     share = share_of(site)
     if not site.budget.private:
         return Unprotected() if share else None
-    if site.config.stays:
-        if not share:
-            return None
-        (budget, spent), *life = _bounds(site)
-        return Gaussian(within(_all_of(budget, spent), life, site).release_noise or 0.0)
+    if site.config.stays and not share:
+        return None
     (budget, spent), *life = _bounds(site)
-    plan = dearest_plan(budget, spent, share, fixed=site.config.training.noise_multiplier)
+    fixed = site.config.training.noise_multiplier
+    stays = site.config.stays
+    plan = _all_of(budget, spent) if stays else dearest_plan(budget, spent, share, fixed=fixed)
     return Gaussian(within(plan, life, site).release_noise or 0.0) if share else None
 
 
@@ -147,7 +157,6 @@ def largest_run(account: Account, most: float = math.inf) -> float:
 
 
 def _all_of(budget: Budget, spent: list[Event]) -> Plan:
-    """One release with all that is left of a budget."""
     for share in SHARES:
         m = release_multiplier(budget, 1, share)
         if not fits([Gaussian(m)], budget, spent):
@@ -194,15 +203,8 @@ def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] =
 def alone_plan(site: Site) -> tuple[Plan, Recipe]:
     """The plan of a site that spends all but its histogram on itself; nothing is charged for it."""
     recipe = alone_recipe(site.units, site.budget.epsilon)
-    settings = DPSGDSettings(
-        learning_rate=recipe.learning_rate,
-        noise_multiplier=NO_NOISE,
-        clip=recipe.clip,
-        batch_size=recipe.batch_size,
-        epochs=recipe.epochs,
-    )
     if not site.budget.private:
-        return _without_noise(site, settings), recipe
+        return _without_noise(site, settings_of(recipe, NO_NOISE)), recipe
     histogram = histogram_event(site.budget, site.config.privacy.histogram_share)
     schedule = residual_schedule(site.units, recipe, histogram)
     plan = calibrate(site.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)

@@ -34,7 +34,7 @@ import torch
 from dprbft.messages import Broadcast, NoisedHistogram, Release
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
-from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.once import digest_of, sent_before
 from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries
@@ -90,7 +90,6 @@ def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
 
 
 def _moments(message: Release, classes: int) -> Moments:
-    """What a message says: noised moments, with the noised counts that came along."""
     result = message.estimate(classes)
     if not isinstance(result, Moments):
         raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
@@ -116,13 +115,16 @@ def join(site: Site, content: bytes) -> bytes:
 
 def _joined(site: Site, content: bytes) -> bytes:
     summed = site.config.privacy.secure_sum
-    if not summed:
-        _check_before(site, content)
-    state, asked = JoinedState.read(site), Asked(ROUND, content)
-    sent_at = masked_file if summed else sent_file
-    before = sent_before(site, Answered(state.round, state.against), asked, sent_at)
-    if before is not None:
-        return before
+    if not summed:  # kept as what the site has answered
+        before = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
+        if before.round != ROUND - 1:
+            raise BadInput(
+                f"expected the broadcast before round {ROUND}, got that of {before.round}"
+            )
+    state, sent_at = JoinedState.read(site), masked_file if summed else sent_file
+    answered = state.round, state.against
+    if (sent := sent_before(site, answered, ROUND, content, sent_at)) is not None:
+        return sent
     # Before any charge: nothing is charged for rows that cannot be computed.
     rows = site.rows(site.data.train)
     # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
@@ -134,31 +136,19 @@ def _joined(site: Site, content: bytes) -> bytes:
     elif not pays:
         sent, noise = b"", None
     else:
-        sent, noise = _sent(site, histogram, rows)
+        message = kept_release(site) or _release(site, histogram, rows)
+        sent, noise = (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
     state = replace(
         state,
         round=ROUND,
         answered=False,
-        against=asked.digest,
+        against=digest_of(content),
         histogram=tuple(histogram),
         over=SHARED if pays else "public" if len(site.public) else None,
         release_noise=noise,
     )
     state.write(site)
     return sent
-
-
-def _check_before(site: Site, content: bytes) -> None:
-    """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
-    before = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
-    if before.round != ROUND - 1:
-        raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
-
-
-def _sent(site: Site, histogram: list[float], rows: Rows) -> tuple[bytes, float | None]:
-    """A message for the server alone, which is on disk, and its noise multiplier."""
-    message = kept_release(site) or _release(site, histogram, rows)
-    return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
 
 
 def _masked(site: Site, content: bytes, rows: Rows) -> tuple[bytes, float | None]:

@@ -1,11 +1,11 @@
 """What a site predicts with in the end: made once of all that it has, written, and measured.
 
-The lone rival: the best that a site does by itself at the same epsilon; joining must beat it.
-
-It spends the site's whole budget on itself. It is trained for the owner's report, whose figures are
-measured on private samples in any case: nothing of it is kept, or leaves, and nothing is charged
-for it. Of a table's public rows it has the same models as the joined site. Where `privacy.network`
-is "stays" it also has a network of its own: of the joined one's genome, taught by labels alone.
+Its rival (`alone`) is the best that the site does by itself at the same epsilon; joining must beat
+it. It spends the site's whole budget on itself. It is trained for the owner's report, whose figures
+are measured on private samples in any case: nothing of it is kept, or leaves, and nothing is
+charged for it. Of a table's public rows it has the same models as the joined site. Where
+`privacy.network` is "stays" it also has a network of its own: of the joined one's genome, taught by
+labels alone.
 """
 
 from dataclasses import replace
@@ -111,11 +111,10 @@ def finish(site: Site, state: JoinedState) -> None:
 
 
 def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
-    """Measure it, and what it must beat, on the site's test samples."""
     test, c = site.data.test, predictor.candidates
     probabilities = predictor.probabilities_of(test.inputs())
     values = c.logits(test.inputs())
-    lone = alone(site, state) if site.config.federation.baselines else None
+    rival = alone(site, state) if site.config.federation.baselines else None
     joined, network = _right(probabilities, test), values.get("network")
     SiteReport(
         samples=sizes(site),
@@ -123,7 +122,7 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
         baselines=baselines_of(site),
         steps=Steps(
             public=_right(values["public"], test) if "public" in values else None,
-            alone=_right(lone.probabilities_of(test.inputs()), test) if lone else None,
+            alone=_right(rival.probabilities_of(test.inputs()), test) if rival else None,
             shared=_right(values["shared"] + c.log_prior, test),
             joined=joined,
             best=joined,

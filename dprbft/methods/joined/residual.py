@@ -1,16 +1,26 @@
-"""A site's residual over the shared head, by DP-SGD; charged before it touches data."""
+"""A site's residual over the shared head, by DP-SGD; charged before it touches data.
+
+And what all of joining will have cost a site, known before it begins.
+"""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dprbft.methods.joined.budget import recipe_of, residual_plan, share_of
+from dprbft.methods.joined.budget import (
+    histogram_event,
+    planned_release,
+    recipe_of,
+    residual_plan,
+    settings_of,
+    share_of,
+)
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Site
-from panas.privacy.accounting.events import Unprotected
+from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
@@ -93,13 +103,7 @@ def default_settings(site: Site) -> DPSGDSettings:
 
 def settings_by(site: Site, recipe: Recipe) -> DPSGDSettings:
     """A recipe's settings; the noise is left to the plan."""
-    return DPSGDSettings(
-        learning_rate=recipe.learning_rate,
-        noise_multiplier=site.config.training.noise_multiplier or PLANNED_NOISE,
-        clip=recipe.clip,
-        batch_size=recipe.batch_size,
-        epochs=recipe.epochs,
-    )
+    return settings_of(recipe, site.config.training.noise_multiplier or PLANNED_NOISE)
 
 
 def public_head(site: Site) -> Weights | None:
@@ -118,3 +122,35 @@ def trained(
     noise = SystemNoise()
     fit_residual(residual, rows, offset, plan=plan, learning_rate=learning_rate, noise=noise)
     return residual.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class JoiningPrice:
+    """Epsilon of what a site spends, each by itself, and of all together, which is less."""
+
+    histogram: float
+    release: float
+    residual: float  # of its DP-SGD, by the settings of the rule
+    together: float
+
+
+def joining_price(site: Site) -> JoiningPrice:
+    """What a site has spent, or will; BudgetExhausted if it cannot pay. Charges nothing."""
+    account = site.account
+    if not site.budget.private:
+        free: list[Event] = [Unprotected()]
+        return JoiningPrice(*(account.price(free) for _ in range(4)))
+    histogram, release = account.events("search"), account.events("release")
+    residual, coming = account.events("training"), list[Event]()
+    if not histogram:
+        histogram = histogram_event(site.budget, site.config.privacy.histogram_share)
+        coming += histogram
+    if not release and not residual:
+        release = [event] if (event := planned_release(site)) else []
+        coming += release
+    if not residual and not site.config.stays:
+        settings = settings_by(site, recipe_of(site, share_of(site) if release else 0.0))
+        residual = [residual_plan(site, settings, coming).training_event]
+    parts = (histogram, release, residual)
+    together = [event for part in parts for event in part]
+    return JoiningPrice(*(account.price(events) for events in (*parts, together)))

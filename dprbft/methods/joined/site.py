@@ -5,7 +5,6 @@ Each verb may be repeated: a site that has done it already answers the same agai
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from dprbft.messages import Broadcast, Verb
 from dprbft.methods.joined.budget import planned_release
@@ -16,15 +15,12 @@ from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.methods.joined.student import learnt_from
 from dprbft.methods.joined.student_search import search_student
 from dprbft.methods.joined.tuning import tune_residual
-from dprbft.paths import search_file, tune_file
-from dprbft.site.results.pictures import draw_search, draw_tuning
+from dprbft.methods.preparation import search_once, tune_once
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.search import paid_histogram, search
 from dprbft.site.site import Site
-from panas.evolution.records import EvolutionResult
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput
-from panas.search_modes.mode import SearchPlan
 
 
 def ready(site: Site, content: bytes) -> bytes:
@@ -37,44 +33,11 @@ def ready(site: Site, content: bytes) -> bytes:
     return b""
 
 
-def keys(site: Site, content: bytes) -> bytes:
-    """Before step 1 of a secure sum: take part in it."""
-    return sums().keys(site, content)
-
-
-def share(site: Site, content: bytes) -> bytes:
-    """The same: share what lets the others open the sum without this site."""
-    return sums().share(site, content)
-
-
-def unmask(site: Site, content: bytes) -> bytes:
-    """After step 1 of a secure sum: open the sum over these sites, and no other."""
-    return sums().unmask(site, content)
-
-
-def search_network(site: Site, content: bytes) -> bytes:
-    """Step 3, once: the architecture of the site's network."""
-    if search_file(site.home).exists():
-        return b""
+def search_student_network(site: Site) -> SearchRecord:
+    """Step 3: the architecture of the site's network."""
     JoinedState.read(site).check_joined()  # before anything is charged
     reads = site.config.privacy.mode.reads_samples
-    record = search(site, partial(_search_student, site) if reads else None)
-    draw_search(site, record)
-    record.write(site.home)
-    return b""
-
-
-def _search_student(site: Site, histogram: list[float] | None, plan: SearchPlan) -> EvolutionResult:
-    return search_student(site, plan)
-
-
-def tune(site: Site, content: bytes) -> bytes:
-    """Before step 4, once: the residual's DP-SGD settings."""
-    if not tune_file(site.home).exists():
-        record = tune_residual(site)
-        draw_tuning(site, record)
-        record.write(site.home)
-    return b""
+    return search(site, (lambda histogram, plan: search_student(site, plan)) if reads else None)
 
 
 def take_answer(site: Site, content: bytes) -> bytes:
@@ -116,13 +79,14 @@ def export(site: Site, content: bytes) -> bytes:
 
 VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
     Verb.READY: ready,
-    Verb.KEYS: keys,
-    Verb.SHARE: share,
-    Verb.UNMASK: unmask,
+    # Of a secure sum, before and after step 1.
+    Verb.KEYS: lambda site, content: sums().keys(site, content),
+    Verb.SHARE: lambda site, content: sums().share(site, content),
+    Verb.UNMASK: lambda site, content: sums().unmask(site, content),
     Verb.ROUND: join,
     Verb.FINISH: take_answer,
-    Verb.SEARCH: search_network,
-    Verb.TUNE: tune,
+    Verb.SEARCH: lambda site, content: search_once(site, search_student_network),
+    Verb.TUNE: lambda site, content: tune_once(site, tune_residual),
     Verb.TRAIN: train,
     Verb.EXPORT: export,
 }

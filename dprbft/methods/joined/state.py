@@ -112,11 +112,9 @@ def has_head(home: Path) -> bool:
 
 def kept_release(site: Site) -> Release | None:
     """The message that a process has written before it died; its charge is noted as used."""
-    path = sent_file(site.home, ROUND)
-    if not path.exists():
+    message = _sent(site)
+    if message is None:
         return None
-    size = {"width": site.width, "classes": site.spec.classes}
-    message = Release.from_bytes(read_bytes(path), **size)
     paid = {e.id for e in site.account.entries if e.charge.mechanism == KIND}
     if message.receipt not in paid:
         return None
@@ -136,11 +134,15 @@ def unsent_event(site: Site) -> Gaussian | Unprotected | None:
 
 def sent_moments(site: Site) -> Moments | None:
     """The site's own release, as it left; None where nothing did."""
-    path = sent_file(site.home, ROUND)
-    if not path.exists():
+    message = _sent(site)
+    if message is None:
         return None
-    classes = site.spec.classes
-    release = Release.from_bytes(read_bytes(path), width=site.width, classes=classes)
-    result = release.estimate(classes)
-    assert isinstance(result, Moments)
-    return result
+    moments = message.estimate(site.spec.classes)
+    assert isinstance(moments, Moments)
+    return moments
+
+
+def _sent(site: Site) -> Release | None:
+    path = sent_file(site.home, ROUND)
+    size = {"width": site.width, "classes": site.spec.classes}
+    return Release.from_bytes(read_bytes(path), **size) if path.exists() else None

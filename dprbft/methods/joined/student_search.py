@@ -6,12 +6,9 @@ one's (`search_in_common`). Of all that was trained to the end a site takes the
 genome that agrees best in its own class frequencies. `benchmarks.students` compares this with a
 search for every site.
 
-One search for all sites: the first keeps its generations, whoever searches the same reads them.
-
 Where candidates are kept in a common folder (`panas.evolution.agreement`), a second site's search
-meets the same candidates in the same order. To go through it again would only repeat what
-is known: which candidates are promising, which are dropped. So it takes the kept generations over,
-with no sample-passes of its own.
+meets the same candidates in the same order. So it takes the first one's generations over, with no
+sample-passes of its own.
 
 Privacy: a kept search holds what its fitness does: public samples and a protected teacher, with all
 classes alike. Nothing of it is a site's.
@@ -57,14 +54,8 @@ def search_in_common(
 ) -> EvolutionResult:
     """What `evolve` returns, from the kept generations of another site where there are any.
 
-    Args:
-        problem: what to search for; its fitness is `fitness`.
-        fitness: the same for all sites, except for the site's number; its `cache` is their common
-            folder.
-        config: as of `evolve`.
-        rng: in the same state at all sites.
-        execution: as of `evolve`; a search that has begun goes on by itself.
-
+    `fitness`, that of the problem, is the same for all sites except for the site's number; its
+    `cache` is their common folder. `rng` is in the same state at all sites.
     """
     if fitness.cache is None or config.seconds is not None:
         return evolve(problem, config=config, rng=rng, execution=execution)

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dprbft.methods.joined.budget import histogram_event
+from dprbft.methods.joined.budget import histogram_event, settings_of
 from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
 from dprbft.paths import tune_log
@@ -128,15 +128,7 @@ class Rehearsal:
         """The rule's settings for a simulated site; None where the budget affords none."""
         r = self.recipe
         noise = self.space.constraint.least_noise(r.batch_size, r.epochs)
-        if noise is None:
-            return None
-        return DPSGDSettings(
-            learning_rate=r.learning_rate,
-            noise_multiplier=noise,
-            clip=r.clip,
-            batch_size=r.batch_size,
-            epochs=r.epochs,
-        )
+        return None if noise is None else settings_of(r, noise)
 
     def site(self, number: int) -> SimulatedSite:
         """A simulated site."""

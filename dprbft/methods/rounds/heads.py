@@ -139,7 +139,6 @@ def mean_head(total: ClassSums, previous: Broadcast) -> Head:
 
 
 def _train(rows: Rows, head: Head, optimizer: OptimizerConfig, rng: np.random.Generator) -> Head:
-    """The paper's server step: SGD on the pooled rows."""
     z, y = rows.z, rows.y
     optimiser = torch.optim.SGD(head.parameters(), lr=optimizer.learning_rate)
     for _ in range(optimizer.epochs):

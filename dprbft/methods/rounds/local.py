@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dprbft.messages import Broadcast, Release
+from dprbft.methods.rounds import dprbft
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best, skip_round, train_locally
 from dprbft.methods.side import Side
@@ -21,26 +22,13 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
 """Nothing leaves, so that there is nothing to publish otherwise."""
 
 SMOKE: Mapping[str, Any] = {
-    "search": {
-        "population": 4,
-        "generations": 0,
-        "epochs": 3,
-        "min_blocks": 4,
-        "max_blocks": 5,
-        "widths": [32],
-    },
-    "tuning": {"trials": 0},
+    **dprbft.SMOKE,
     "training": {"epochs": 15, "learning_rate": 1.0, "batch_size": 128},
     "federation": {"rounds": 1},
 }
 """Settings that take seconds on small images."""
 
-CPU: Mapping[str, Any] = {
-    "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
-    "tuning": {"trials": 0},
-    "training": {"epochs": 5},
-    "federation": {"rounds": 5},
-}
+CPU: Mapping[str, Any] = dprbft.CPU
 """Settings that take minutes with ten sites on one core."""
 
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.methods.rounds.state import State
-from dprbft.paths import count_file
+from dprbft.site.counting import COUNT, count_units, counting_event
 from dprbft.site.site import Site
-from panas.data.samples import Samples
-from panas.privacy.accounting.events import Event, Gaussian, Unprotected
+from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import (
     calibrate,
     epsilon_of,
@@ -15,14 +14,10 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.charge import Charge, Entry
-from panas.privacy.noise import SystemNoise
+from panas.privacy.ledger.charge import Entry
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
-from panas.runtime.store import write_json
 from panas.tuning.space import DPSGDSettings
-
-COUNT = "count"  # the mechanism that counts samples
 
 
 def current_plan(site: Site, state: State) -> Plan | None:
@@ -42,7 +37,10 @@ def current_plan(site: Site, state: State) -> Plan | None:
     plan, accounted = state.plan, state.charges
     charged = [e for e in site.account.entries if not isinstance(e.event, Unprotected)]
     if plan is None:
-        plan = _first_plan(site, state.settings)
+        if (count := counting_event(site)) is not None:
+            _calibrated(site, state.settings, [count])  # refused before samples are counted
+        count_units(site)
+        plan = _calibrated(site, state.settings, [])
         accounted = searched(site)
     if len(charged) <= accounted:
         return plan
@@ -53,49 +51,6 @@ def current_plan(site: Site, state: State) -> Plan | None:
     except BudgetExhausted:
         return None
     return plan
-
-
-def count_units(site: Site, part: Samples | None = None) -> int:
-    """How many training samples, or groups, to plan with; a noised count is charged where nothing
-    public tells of it yet, once.
-
-    `part` are those that are counted, all of what the ledger calls "train" (None: all that there
-    are). Counts are noised with the same share of epsilon as a label histogram.
-    """
-    event = counting_event(site)
-    if event is None:
-        return site.units
-    samples = site.data.train if part is None else part
-    try:
-        charge = Charge(
-            event=event,
-            phase="training",
-            mechanism=COUNT,
-            recipient="whoever sees rates and divisors that follow from it",
-            sensitivity=1.0,
-        )
-        with site.ledger.charge(charge) as receipt:
-            noise = event.noise_multiplier * float(SystemNoise().normal(1)[0])
-            record = {
-                "histogram": [samples.units + noise],
-                "receipt": {"charges": [receipt.id]},
-            }
-            write_json(count_file(site.home), record)
-    except BudgetExhausted:
-        pass  # planned as for the usual number
-    return site.units
-
-
-def counting_event(site: Site) -> Gaussian | None:
-    """What counting samples will cost; None where their number is known, or nothing is private."""
-    known = site.declared_units is not None or site.noised_units() is not None
-    if known or not site.budget.private:
-        return None
-    try:
-        share = site.config.privacy.histogram_share
-        return Gaussian(release_multiplier(site.budget, 1, share))
-    except BudgetExhausted:
-        return None
 
 
 def searched(site: Site) -> int:
@@ -109,19 +64,9 @@ def _before_plans(entry: Entry) -> bool:
     return entry.charge.phase == "search" or entry.charge.mechanism == COUNT
 
 
-def _first_plan(site: Site, settings: DPSGDSettings) -> Plan:
-    """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases.
-
-    One that fails for the usual number of samples is refused before they are counted.
-    """
-    if (count := counting_event(site)) is not None:
-        _calibrated(site, settings, [count])
-    count_units(site)
-    return _calibrated(site, settings, [])
-
-
 def _calibrated(site: Site, settings: DPSGDSettings, coming: list[Event]) -> Plan:
-    """The plan once events that are `coming` are charged, too."""
+    """The plan with the tuned noise, or more, once events that are `coming` are charged, too; what
+    that leaves sharpens releases."""
     # Rounds that died before the first one was whole are for `rescale_noise` to count.
     (budget, before), *life = [
         (b, [*_apart(site, spent)[0], *coming]) for b, spent in site.bounds()
@@ -151,7 +96,6 @@ def _apart(site: Site, spent: Sequence[Event]) -> tuple[list[Event], list[Event]
 
 
 def _fixed_plan(site: Site, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
-    """The plan with the noise that the user fixed, whatever it costs."""
     s = site.schedule()
     m = release_multiplier(site.budget, s.releases, s.release_share) if s.releases else None
     return Plan(

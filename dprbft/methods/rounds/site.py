@@ -4,21 +4,23 @@ Each verb may be repeated: a site that has done it already answers the same agai
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+
+import torch
 
 from dprbft.messages import Broadcast, Verb
 from dprbft.methods import round_method
-from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.preparation import search_once, tune_once
 from dprbft.methods.rounds.plan import current_plan, refusal, searched
-from dprbft.methods.rounds.report import round_scores, write_report
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best
 from dprbft.methods.rounds.tuning import tune
-from dprbft.paths import last_model_file, model_file, search_file, sent_file, state_file, tune_file
-from dprbft.site.results.pictures import draw_search, draw_tuning
+from dprbft.paths import last_model_file, model_file, sent_file, state_file
 from dprbft.site.results.records import SearchRecord, TuningRecord
-from dprbft.site.results.scores import note_round
+from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
+from dprbft.site.results.scores import SiteRound, note_round, read_scores
 from dprbft.site.search import search
 from dprbft.site.site import Site
 from panas.architecture.head import Head
@@ -27,25 +29,9 @@ from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import write_bytes
 from panas.training.checkpoint import save_network
+from panas.training.evaluate import represent
+from panas.training.metrics import measure
 from panas.training.warm_start import warm_started
-
-
-def _search(site: Site, content: bytes) -> bytes:
-    """Find the architecture, once."""
-    if not search_file(site.home).exists():
-        record = search(site)
-        draw_search(site, record)
-        record.write(site.home)
-    return b""
-
-
-def _tune(site: Site, content: bytes) -> bytes:
-    """Find the DP-SGD settings, once."""
-    if not tune_file(site.home).exists():
-        record = tune(site)
-        draw_tuning(site, record)
-        record.write(site.home)
-    return b""
 
 
 def _ready(site: Site, content: bytes) -> bytes:
@@ -93,16 +79,15 @@ def _start(site: Site) -> State:
 def _round(site: Site, content: bytes) -> bytes:
     """Train against the broadcast and release; the same release again if that was done."""
     state, broadcast = State.read(site), _broadcast(site, content)
-    asked = Asked(broadcast.round + 1, content)
-    if (sent := sent_before(site, Answered(state.round, state.against), asked)) is not None:
+    round, answered = broadcast.round + 1, (state.round, state.against)
+    if (sent := sent_before(site, answered, round, content)) is not None:
         return sent
-    round = asked.round
     method = round_method(site.config.federation.method)
     state, message = method.site_round(site, state, broadcast, round)
     released = message.to_bytes() if message else b""
     if message:
         write_bytes(sent_file(site.home, round), released)
-    replace(state, round=round, answered=False, against=asked.digest).write(site)
+    replace(state, round=round, answered=False, against=digest_of(content)).write(site)
     return released
 
 
@@ -141,13 +126,49 @@ def _save(site: Site, state: State, path: Path, networks: tuple[Bottom, Head], r
 
 
 VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
-    Verb.SEARCH: _search,
-    Verb.TUNE: _tune,
+    Verb.SEARCH: lambda site, content: search_once(site, search),
+    Verb.TUNE: lambda site, content: tune_once(site, tune),
     Verb.READY: _ready,
     Verb.ROUND: _round,
     Verb.FINISH: _finish,
     Verb.EXPORT: _export,
 }
+
+
+def round_scores(state: State) -> SiteRound:
+    """The accuracies of a site's state after a round."""
+    scores = asdict(state.scores)
+    del scores["best"]
+    return SiteRound(round=state.round, kept=state.kept.accuracy, **scores)
+
+
+def write_report(site: Site, state: State) -> None:
+    """Measure a site's selected network, and what it must beat, on its test samples."""
+    bottom, head = state.kept_networks(site)
+    test = site.data.test
+    with torch.no_grad():
+        z = represent(bottom, test)
+        logits = head.cpu()(z.cpu())
+    # The noise is that of the plan; None without DP.
+    noises = ("noise_multiplier", "release_noise")
+    setting = asdict(state.settings) | {name: getattr(state.plan, name, None) for name in noises}
+    SiteReport(
+        samples=sizes(site),
+        metrics=measure(logits, test.y),
+        baselines=baselines_of(site),
+        steps=Steps(
+            public=read_scores(site.home)[0].kept,
+            alone=state.scores.local,
+            shared=state.scores.shared,
+            joined=state.kept.accuracy,
+            best=state.scores.best,
+            network=state.kept.accuracy,
+        ),
+        setting=setting,
+        shares={},
+        selected_round=state.kept.round,
+        blend=state.kept.blend,
+    ).write(site.home)
 
 
 def _broadcast(site: Site, content: bytes) -> Broadcast:

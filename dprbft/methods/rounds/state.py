@@ -78,19 +78,6 @@ class State:
             "kept": asdict(self.kept),
         }
 
-    @staticmethod
-    def _from_json(record: dict[str, Any], weights: dict[str, Weights]) -> "State":
-        histogram, plan = record["histogram"], record["plan"]
-        parts = {
-            "genome": Genome.parse(record["genome"]),
-            "settings": DPSGDSettings(**record["settings"]),
-            "histogram": tuple(histogram) if histogram else None,
-            "plan": Plan(**plan) if plan else None,
-            "scores": RoundScores(**record["scores"]),
-            "kept": Kept(**record["kept"]),
-        }
-        return State(**(weights | record | parts))
-
     def to_bytes(self) -> bytes:
         """The state as safetensors; `from_bytes` reads it back."""
         # Copies, because safetensors refuses tensors that share memory.
@@ -101,11 +88,20 @@ class State:
     def from_bytes(content: bytes, origin: Path) -> "State":
         """Read a state; `origin` is named if it is damaged."""
         tensors, metadata = unpack_tensors(content, origin)
-        groups: dict[str, Weights] = {group: {} for group in WEIGHTS}
+        record, groups = json.loads(metadata["state"]), {group: Weights() for group in WEIGHTS}
         for name, tensor in tensors.items():
             group, _, key = name.partition(".")
             groups[group][key] = tensor
-        return State._from_json(json.loads(metadata["state"]), groups)
+        histogram, plan = record["histogram"], record["plan"]
+        parts = {
+            "genome": Genome.parse(record["genome"]),
+            "settings": DPSGDSettings(**record["settings"]),
+            "histogram": tuple(histogram) if histogram else None,
+            "plan": Plan(**plan) if plan else None,
+            "scores": RoundScores(**record["scores"]),
+            "kept": Kept(**record["kept"]),
+        }
+        return State(**(groups | record | parts))
 
     def write(self, site: Site) -> None:
         """Keep the state in the site's folder."""

@@ -4,8 +4,8 @@ Each trial is logged before the next begins; a killed tuning goes on where it wa
 """
 
 from dprbft.config.schema import rounds_of
-from dprbft.methods.rounds.plan import count_units
 from dprbft.paths import tune_log
+from dprbft.site.counting import count_units
 from dprbft.site.results.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
 from dprbft.site.site import Site
@@ -52,12 +52,12 @@ def planned_trials(site: Site) -> int:
     return c.tuning.config.trials
 
 
-def _tune(site: Site, found: SearchRecord, journal: Journal) -> TuningResult:
+def _tune(site: Site, searched: SearchRecord, journal: Journal) -> TuningResult:
     count_units(site)
     c, schedule = site.config, site.schedule()
     objective = training_objective(
-        c.privacy.mode.data(search_site(site), found.histogram),
-        site.warm_start(found.genome),
+        c.privacy.mode.data(search_site(site), searched.histogram),
+        site.warm_start(searched.genome),
         schedule,
         momentum=c.training.optimizer.momentum,
         seed=c.seed,

@@ -63,50 +63,40 @@ class UpdateMethod(Protocol):
 
     def check(self, side: Side) -> None:
         """BadInput, in one line, if the method cannot serve these settings or data."""
-        ...
 
     def site_start(self, site: Site) -> Bundle:
         """A site's memory before round 1. BudgetExhausted if its budget does not pay for what it
         plans; nothing is charged but a label histogram."""
-        ...
 
     def check_order(self, site: Site, memory: Bundle, order: Order) -> None:
         """BadInput if the order, or the result, is none that this site's server can send.
 
         It is called before `site_round` and `site_finish`, and reads no sample: what is wrong
-        with a message is found before anything is charged for it (`updates.orders`)."""
-        ...
+        with a message is found before anything is charged for it (`baselines.common.orders`)."""
 
     def site_round(self, site: Site, memory: Bundle, order: Order) -> Turn:
         """A participant's round. Charges come before touches."""
-        ...
 
     def site_finish(self, site: Site, memory: Bundle, order: Order) -> Bundle:
         """What a site makes of the last order; nothing leaves any more."""
-        ...
 
     def predictor(self, site: Site, memory: Bundle) -> Predictor:
         """What a site predicts with, as its memory stands."""
-        ...
 
     def size(self, site: Site, memory: Bundle) -> Size:
         """What that costs."""
-        ...
 
     def server_start(self, side: Side) -> Bundle:
         """The server's memory before round 1."""
-        ...
 
     def orders(
         self, side: Side, memory: Bundle, sites: Sequence[int], round: int
     ) -> Mapping[int, Bundle]:
         """What each of these sites is sent before a round; after the last, `rounds` + 1, the
         result. It must be the same at every call: all randomness is from the run's seed."""
-        ...
 
     def server_round(
         self, side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
     ) -> Bundle:
         """The server's memory after a round; `updates` are read one at a time. A record that says
         "done" ends the run before its last round."""
-        ...

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 
 from dprbft.messages import Verb
 from dprbft.methods import update_method
-from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.once import digest_of, sent_before
 from dprbft.methods.updates.contract import Turn, UpdateMethod
 from dprbft.paths import sent_file, state_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
@@ -41,8 +41,8 @@ def round(site: Site, content: bytes) -> bytes:
     """Train and send; the same bytes again if that was done."""
     order, kept = Order.from_bytes(content), Bundle.read(state_file(site.home))
     method = _method(site)
-    asked, paths = Asked(order.round, content), kept.record[PLACE]
-    if (sent := sent_before(site, Answered(paths["round"], paths["against"]), asked)) is not None:
+    answered = kept.record[PLACE]["round"], kept.record[PLACE]["against"]
+    if (sent := sent_before(site, answered, order.round, content)) is not None:
         return sent
     method.check_order(site, _own(kept), order)
     turn = method.site_round(site, _own(kept), order)
@@ -53,7 +53,9 @@ def round(site: Site, content: bytes) -> bytes:
         write_bytes(path, message)
     known = read_scores(site.home)[-1].kept  # stands where a round measures nothing
     note_round(site.home, _scores(order.round, turn.local, turn.shared, known))
-    _keep(site, turn.memory, {"round": order.round, "against": asked.digest, "finished": False})
+    _keep(
+        site, turn.memory, {"round": order.round, "against": digest_of(content), "finished": False}
+    )
     return message
 
 
@@ -127,7 +129,6 @@ def _message(site: Site, order: Order, turn: Turn) -> bytes:
 
 
 def _own(kept: Bundle) -> Bundle:
-    """What the method itself has kept."""
     return Bundle(kept.arrays, {k: v for k, v in kept.record.items() if k != PLACE})
 
 

@@ -6,7 +6,6 @@ A simulation reads them from its sites' folders, and calls them the simulator's 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dprbft.paths import scores_file
 from panas.runtime.store import read_lines, write_bytes
@@ -23,15 +22,11 @@ class SiteRound:
     blend: float  # the own head's share in it
     kept: float  # on test samples, of the round that validation selected so far
 
-    def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON."""
-        return asdict(self)
-
 
 def note_round(home: Path, record: SiteRound) -> None:
     """Add a round to a site's notes, in place of an earlier record of the same round."""
     rounds = [r for r in read_scores(home) if r.round < record.round]
-    lines = (json.dumps(r.to_json()) + "\n" for r in (*rounds, record))
+    lines = (json.dumps(asdict(r)) + "\n" for r in (*rounds, record))
     write_bytes(scores_file(home), "".join(lines).encode())
 
 

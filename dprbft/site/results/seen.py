@@ -41,10 +41,6 @@ class SeenSamples:
             seen.samples, seen.overlap, seen.runs, seen.epsilon, seen.together, ledgers
         )
 
-    def write(self, home: Path) -> None:
-        """Note it for the site's owner."""
-        write_json(seen_file(home), self.to_json())
-
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
@@ -70,36 +66,31 @@ def look_back(paths: SitePaths, config: RunConfig, data: SiteData, ledger: Ledge
     if strict or (config.privacy.strict and not config.federation.remote):
         refuse_seen(seen)
     if seen:
-        SeenSamples.of(seen).write(paths.home)
+        write_json(seen_file(paths.home), SeenSamples.of(seen).to_json())
     write_json(samples_file(paths.home), {"digest": _digest(data.tags)})
 
 
 def remembering(site: Site) -> Site:
     """The site, which notes its samples for its owner when they are loaded in a verb: before
-    anything is charged for them. BadInput then if they are refused (`strict`)."""
-
-    def read_data() -> SiteData:
-        data = site.read_data()
-        remember_loaded(site.paths, site.config, data, site.ledger)
-        return data
-
-    return replace(site, read_data=read_data)
-
-
-def remember_loaded(paths: SitePaths, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
-    """Note the samples that were loaded, before anything is charged for them.
+    anything is charged for them. BadInput then if they are refused (`strict`).
 
     Where they are others than those that were looked back at when the site joined, this is done
     again; where they are others than the ledger was last charged for, its owner alone is told.
     """
-    if data.tags is None or not is_news(data.tags, ledger):
-        return
-    noted = samples_file(paths.home)
-    if not noted.is_file() or read_json(noted)["digest"] != _digest(data.tags):
-        look_back(paths, config, data, ledger)
-    if changed := changed_since(data.tags, ledger):
-        warnings.warn(f"{paths.name}: {changed}", stacklevel=2)
-    remember(data.tags, ledger)
+
+    def read_data() -> SiteData:
+        data, ledger = site.read_data(), site.ledger
+        if data.tags is None or not is_news(data.tags, ledger):
+            return data
+        noted = samples_file(site.home)
+        if not noted.is_file() or read_json(noted)["digest"] != _digest(data.tags):
+            look_back(site.paths, site.config, data, ledger)
+        if changed := changed_since(data.tags, ledger):
+            warnings.warn(f"{site.paths.name}: {changed}", stacklevel=2)
+        remember(data.tags, ledger)
+        return data
+
+    return replace(site, read_data=read_data)
 
 
 def _digest(tags: Tags) -> str:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from noises import NoNoise, Ones
 from site_data import with_data
+from tiny_methods import FREE, method_config
 from torch import Tensor
 
 from baselines.common import class_means
 from baselines.common.class_means import ClassMeans, bound_of, means_in, release_means
 from baselines.common.spending import Planned, Spending, begin
-from dprbft.config.files import build_config
 from dprbft.site.site import Site
 from dprbft.updates import Bundle
 from panas.data.samples import Samples
@@ -25,12 +25,10 @@ from panas.runtime.errors import BadInput
 
 MakeSite = Callable[..., Site]
 D = 6
-FREE = {"epsilon": math.inf, "allow_unprotected": True}
 
 
 def site_of(make_site: MakeSite, run: Path, **privacy: Any) -> tuple[Site, Spending]:
-    federation = {"method": "fedavg", "clients": 1, "rounds": 1}
-    config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
+    config = method_config("fedavg", {}, privacy, limit=80, clients=1, rounds=1)
     site = make_site(config, run)
     return site, begin(site, Planned(batch_size=1000, clip=1.0, epochs=1, releases=1))
 

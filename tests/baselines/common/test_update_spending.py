@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from site_data import with_data
+from tiny_methods import method_config
 
 from baselines.common.spending import (
     Mechanism,
@@ -19,7 +20,6 @@ from baselines.common.spending import (
     charged,
     current,
 )
-from dprbft.config.files import build_config
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
@@ -34,10 +34,7 @@ FULL = Planned(batch_size=1000, clip=1.0, epochs=1, releases=3)
 
 
 def site_of(make_site: MakeSite, run: Path, **privacy: Any) -> Site:
-    federation = {"method": "fedavg", "clients": 1, "rounds": 3}
-    return make_site(
-        build_config({"data": {"limit": 60}, "federation": federation, "privacy": privacy}), run
-    )
+    return make_site(method_config("fedavg", {}, privacy, limit=60, clients=1, rounds=3), run)
 
 
 def spend(site: Site, spending: Spending, number: int, *, releases: int = 1) -> Spending:

@@ -13,11 +13,10 @@ from baselines.networks.darts import (
     Discrete,
     Genotype,
     SuperNetwork,
-    alphas,
     discretised,
     operation,
-    weights,
 )
+from baselines.networks.searched import alphas_of, weights_but_alphas
 from panas.architecture.mixture import Mixture
 from panas.privacy.gradients.apart import strangers
 
@@ -28,7 +27,7 @@ def network(space: DartsSpace = SMALL) -> SuperNetwork:
     g = torch.Generator().manual_seed(0)
     model = SuperNetwork(space)
     initialise(model, g)
-    for p in alphas(model):
+    for p in alphas_of(model):
         nn.init.normal_(p, generator=g)
     return model.double()
 
@@ -64,8 +63,10 @@ def test_a_node_is_the_softmax_sum_over_its_edges(operations: tuple[str, ...]) -
 @pytest.mark.parametrize("side", [8, 7])
 def test_gradients_of_samples_are_those_of_a_loop(which: str, side: int) -> None:
     model = network()
-    assert len(alphas(model)) == 4  # a node's is shared by all cells of its kind
-    for p in alphas(model) if which == "W" else weights(model) if which == "A" else ():
+    assert len(alphas_of(model)) == 4  # a node's is shared by all cells of its kind
+    for p in (
+        alphas_of(model) if which == "W" else weights_but_alphas(model) if which == "A" else ()
+    ):
         p.requires_grad_(False)
     x, y = data(5, 1, side, side)
     gradients = assert_equal(model, x.double(), y)
@@ -95,7 +96,7 @@ def test_discretisation_keeps_the_two_strongest_edges() -> None:
     space = DartsSpace(shape=(1, 8, 8), classes=3, cells=1, channels=2, nodes=4)
     model, g = SuperNetwork(space), torch.Generator().manual_seed(0)
     for _ in range(20):
-        for p in alphas(model):
+        for p in alphas_of(model):
             nn.init.normal_(p, generator=g)
         genotype = discretised(model)
         for nodes, mixtures in (

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from site_data import with_data
+from tiny_methods import side_of
+from tiny_runs import fresh_state
 
 from dprbft.config.families import CORE
 from dprbft.config.schema import RunConfig
@@ -19,46 +21,25 @@ from dprbft.methods import (
 )
 from dprbft.methods.rounds.dprbft import own_head, site_finish
 from dprbft.methods.rounds.heads import to_broadcast
-from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.state import State
 from dprbft.methods.rounds.training import keep_best
-from dprbft.methods.side import Side
 from dprbft.site.site import Site
-from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BudgetExhausted
-from panas.runtime.seeds import stream, torch_generator
-from panas.tuning.space import DPSGDSettings
+from panas.runtime.seeds import stream
 
 METHODS = sorted(CORE)
 OF_ROUNDS = [name for name in METHODS if isinstance(method_named(name), RoundMethod)]
 Tiny = Callable[..., RunConfig]
 MakeSite = Callable[..., Site]
 
-GENOME = Genome.parse("c4k3-max-c4k3")
-SETTINGS = DPSGDSettings(learning_rate=0.1, noise_multiplier=1e-6, clip=1.0, batch_size=64)
-
 
 def fresh(site: Site) -> tuple[State, Broadcast]:
-    bottom = site.spec.bottom(GENOME, torch_generator(stream(0)))
-    head = site.spec.head(torch_generator(stream(1)))
-    b, h = weights(bottom), weights(head)
-    state = State(
-        bottom=b,
-        head=h,
-        kept_bottom=b,
-        kept_head=h,
-        genome=GENOME,
-        settings=SETTINGS,
-        histogram=(5.0,) * site.spec.classes,
-    )
-    return state, to_broadcast(head, 0)
-
-
-def side(site: Site) -> Side:
-    return Side(site.config, site.facts, site.public)
+    state = fresh_state(site, histogram=(5.0,) * site.spec.classes)
+    return state, to_broadcast(state.networks(site)[1], 0)
 
 
 def untouchable(samples: Samples) -> Samples:
@@ -94,7 +75,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, make_site: MakeSite,
     if message is not None:
         width, classes = site.spec.width, site.spec.classes
         releases = [Release.from_bytes(message.to_bytes(), width=width, classes=classes)]
-    answer = method.server_round(side(site), releases, broadcast, 1, stream(0, "server"))
+    answer = method.server_round(side_of(site), releases, broadcast, 1, stream(0, "server"))
     assert answer.round == 1
     finished = method.site_finish(site, trained, answer, 1)
     assert finished.kept.round == 1
@@ -276,7 +257,7 @@ def test_the_head_that_is_asked_for_is_kept(
 def test_a_round_without_releases_leaves_the_head(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     site = make_site(tiny(), tmp_path)
     _, broadcast = fresh(site)
-    answer = method_named("dprbft").server_round(side(site), [], broadcast, 4, stream(0))
+    answer = method_named("dprbft").server_round(side_of(site), [], broadcast, 4, stream(0))
     assert answer.round == 4
     assert torch.equal(answer.weight, broadcast.weight)
 

@@ -38,8 +38,8 @@ SLOW = [
     Death(STATE, "finish", call=2),
 ]
 THOROUGH = [
-    Death(VERBS + "draw_search", call=2),
-    Death(VERBS + "draw_tuning", after=True),
+    Death("dprbft.methods.preparation:draw_search", call=2),
+    Death("dprbft.methods.preparation:draw_tuning", after=True),
     Death(STATE, "round", after=True),
     Death(SERVER + "put_answer", after=True),
     Death(VERBS + "write_bytes", after=True, lost=2),

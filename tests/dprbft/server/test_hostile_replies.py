@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import AROUND, Framed
 from dprbft.engines.frames import Answer, Request
+from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Broadcast, Release, Verb, largest_release
 from dprbft.secure_sum.identity import new_key, public_of, sign
 from dprbft.server.checkpoint import ServerFiles
@@ -93,6 +94,7 @@ def trained(
         listener=heard.append,
     ).train()
     late = [e.refused for e in heard if isinstance(e, SiteAbsent) and e.refused]
+    assert not [why for why in late if ", got" in why]
     return files.broadcast(1), [*(why for _, why in refused), *late]
 
 
@@ -268,3 +270,33 @@ def test_an_answer_that_comes_twice_or_late_counts_once(
 def test_the_room_around_a_message_holds_every_answer():
     answer = replace(answer_of(b"x" * LARGEST), signature=b"s" * 1024, site="b" * 64, run="r" * 64)
     assert len(answer.to_bytes()) <= LARGEST + AROUND
+
+
+def test_where_all_replies_are_bad_there_is_no_round(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    class AllBad(Hostile):
+        def _answer(self, request: Request) -> Answer:
+            answer = super()._answer(request)
+            return replace(answer, content=b"junk") if answer.content else answer
+
+    with pytest.raises(SiteRefusal):
+        trained(tmp_path, tiny(), AllBad(lambda answer: [answer.to_bytes()]))
+    assert read_rounds(tmp_path) == []
+
+
+def test_the_largest_release_of_a_kind_holds_every_release_of_it():
+    assert len(replace(RELEASE, site=2**31 - 1).to_bytes()) <= LARGEST
+    assert largest_release("raw_rows", width=WIDTH, classes=CLASSES) > 1e9
+
+
+def test_a_release_that_is_too_large_is_not_decoded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def never(*_: object, **__: object) -> Release:
+        raise AssertionError
+
+    monkeypatch.setattr(Release, "from_bytes", staticmethod(never))
+    files = ServerFiles(tmp_path, WIDTH, CLASSES, "moments")
+    with pytest.raises(BadInput, match="at most"):
+        files.put_release(1, 0, bytes(1 << 20))

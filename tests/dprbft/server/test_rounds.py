@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,8 @@ def test_bytes_are_those_of_the_messages(
 
 @pytest.mark.slow
 def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], run: Path
 ):
-    run = tmp_path / "r"
     config = tiny(training__noise_multiplier=1.2, training__batch_size=16, federation__rounds=200)
     with pytest.raises(BudgetExhausted, match="last valid model"):
         carry(run, config)
@@ -182,9 +182,8 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
 
 @pytest.mark.slow
 def test_the_server_keeps_every_round_and_no_accuracy(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], run: Path
 ):
-    run = tmp_path / "r"
     carry(run, tiny(federation__rounds=2))
     server = server_folder(run)
     assert read_json(server / "latest.json") == {"round": 2}
@@ -196,14 +195,13 @@ def test_the_server_keeps_every_round_and_no_accuracy(
     text = rounds_file(server).read_text()
     scores = [score for paths in read_sites(run) for score in read_scores(paths.home)]
     assert len(scores) == 2 * 3
-    assert not any(name in text for name in ("accuracy", *scores[0].to_json().keys() - {"round"}))
+    assert not any(name in text for name in ("accuracy", *asdict(scores[0]).keys() - {"round"}))
 
 
 @pytest.mark.slow
 def test_raw_rows_and_a_search_on_private_samples_are_charged_as_unprotected(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], run: Path
 ):
-    run = tmp_path / "r"
     config = tiny(
         privacy__release="raw_rows", privacy__search="unaccounted", network__unit=False, **FREE
     )

@@ -1,14 +1,13 @@
 """A secure sum from the server's side: missing sites, deaths, and replies that were changed."""
 
 import json
-import pkgutil
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from deaths import Death, Stop, plant
 from ledgers import accounts
 from summed_runs import begun, joined_by, summed_config
 
@@ -16,6 +15,7 @@ from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Verb
 from dprbft.paths import arrived_file, server_folder, sum_folder, sum_refusals_file
 from dprbft.run.exchange import server_files
+from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import MaskedRelease, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
@@ -51,8 +51,7 @@ def survivors(run: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", STEPS)
-def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, run: Path):
     engine = begun(run, CONFIG, gone={verb: {2}})
     joined_by(engine, run, CONFIG)
     late = verb is Verb.UNMASK  # its vector is there, and n - t answers open the sum
@@ -121,8 +120,7 @@ def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", STEPS)
-def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_path: Path):
-    run = tmp_path / "r"
+def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, run: Path):
     engine = begun(run, CONFIG, gone={verb: {1, 3}})
     with pytest.raises(BadInput, match="go on with --resume") as stopped:
         joined_by(engine, run, CONFIG)
@@ -140,8 +138,7 @@ def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_pa
 
 
 @pytest.mark.slow
-def test_sites_that_stay_away_after_masking_leave_the_sum_closed(tmp_path: Path):
-    run = tmp_path / "r"
+def test_sites_that_stay_away_after_masking_leave_the_sum_closed(run: Path):
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
     for _ in range(2):
         with pytest.raises(BadInput, match="answers to the unmasking of at least 3 of 4"):
@@ -149,67 +146,46 @@ def test_sites_that_stay_away_after_masking_leave_the_sum_closed(tmp_path: Path)
     assert releases(run) == [1, 1, 1, 1]
 
 
-class Died(BaseException):
-    """A death that no handler knows."""
+def die(*args: object) -> None:
+    raise Stop
 
 
-SERVER = "dprbft.server.secure_sum."
+DOUBLE = ("SumFiles.open", "write_bytes", "SumFiles.close")
+SERVER, SITE = "dprbft.server.secure_sum:", "dprbft.methods.joined.secure_sum:"
 DEATHS = [
-    (SERVER + "SumFiles.open", False),
-    (SERVER + "SumFiles.open", True),
-    (SERVER + "write_bytes", False),
-    (SERVER + "write_bytes", True),
-    (SERVER + "SumFiles.close", False),
-    (SERVER + "SumFiles.close", True),
+    *((SERVER + name, after) for name in DOUBLE for after in (False, True)),
     (SERVER + "total", False),
     (SERVER + "write_tensors", True),
-    ("dprbft.server.checkpoint.ServerFiles.put_answer", True),
-    ("dprbft.server.checkpoint.ServerFiles.end", False),
-    ("dprbft.methods.joined.exchange.write_bytes", False),
-    ("dprbft.methods.joined.exchange.write_bytes", True),
-    ("dprbft.methods.joined.secure_sum.Party.new", True),
-    ("dprbft.methods.joined.secure_sum.SumState.write", False),
-    ("dprbft.methods.joined.secure_sum.SumState.write", True),
+    ("dprbft.server.checkpoint:ServerFiles.put_answer", True),
+    ("dprbft.server.checkpoint:ServerFiles.end", False),
+    ("dprbft.methods.joined.exchange:write_bytes", False),
+    ("dprbft.methods.joined.exchange:write_bytes", True),
+    (SITE + "Party.new", True),
+    (SITE + "SumState.write", False),
+    (SITE + "SumState.write", True),
 ]
-
-
-QUICK = [(DEATHS[1], 1), (DEATHS[5], 1), (DEATHS[-2], 1)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("at", "after", "call"),
+    "death",
     [
-        pytest.param(*death, call, marks=() if (death, call) in QUICK else mark)
-        for death in DEATHS
+        pytest.param(Death(at, call=call, after=after), marks=mark)
+        for at, after in DEATHS
         for call, mark in ((1, pytest.mark.slow), (6, pytest.mark.thorough))
     ],
+    ids=str,
 )
-def test_a_sum_goes_on_after_a_death(
-    at: str, after: bool, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    run = tmp_path / "r"
+def test_a_sum_goes_on_after_a_death(death: Death, run: Path, monkeypatch: pytest.MonkeyPatch):
     engine = begun(run, CONFIG)
-    count = [0]
     with monkeypatch.context() as planted:
-        original: Callable[..., Any] = pkgutil.resolve_name(at)
-
-        def dying(*args: Any, **named: Any) -> Any:
-            count[0] += 1
-            if count[0] == call and not after:
-                raise Died
-            result = original(*args, **named)
-            if count[0] == call and after:
-                raise Died
-            return result
-
-        planted.setattr(at, staticmethod(dying) if at.endswith("new") else dying)
+        plant(death, die, planted.setattr)
         try:
             joined_by(engine, run, CONFIG)
-        except Died:
+        except Stop:
             pass
         else:
-            assert count[0] < call
+            assert death.call > 1  # so many calls are not made
             return
     sent = {p: p.read_bytes() for p in run.rglob("releases/*")}
     joined_by(engine, run, CONFIG)
@@ -223,17 +199,12 @@ def test_a_sum_goes_on_after_a_death(
 
 @pytest.mark.slow
 def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run = tmp_path / "r"
     engine = begun(run, CONFIG)
-
-    def die(*args: object) -> None:
-        raise Died
-
     with monkeypatch.context() as planted:
         planted.setattr("dprbft.methods.joined.secure_sum.to_vector", die)
-        with pytest.raises(Died):
+        with pytest.raises(Stop):
             joined_by(engine, run, CONFIG)
     assert releases(run) == [1, 0, 0, 0]
     joined_by(engine, run, CONFIG)
@@ -245,8 +216,7 @@ def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
 
 
 @pytest.mark.slow
-def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_masked_vector_that_was_changed_is_found(run: Path):
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
     with pytest.raises(BadInput):
         joined_by(engine, run, CONFIG)
@@ -263,8 +233,7 @@ def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("reply", [b"", pytest.param(bytes(5000), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("verb", [Verb.READY, *STEPS[1:]])
-def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes, tmp_path: Path):
-    run = tmp_path / "r"
+def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes, run: Path):
     engine = begun(run, summed_config(federation={"clients": 5}), changed={(verb, 1): reply})
     joined_by(engine, run, summed_config(federation={"clients": 5}))
     assert set(survivors(run)) >= {0, 2, 3, 4}
@@ -305,8 +274,7 @@ def test_a_wrong_share_is_refused_by_name_and_may_come_right_later(
 
 
 @pytest.mark.slow
-def test_one_wrong_answer_ends_no_sum(tmp_path: Path):
-    run = tmp_path / "r"
+def test_one_wrong_answer_ends_no_sum(run: Path):
     engine = begun(run, CONFIG, changed={(Verb.UNMASK, 0): b"\0\0\0\0\1" + bytes(16)})
     joined_by(engine, run, CONFIG)
     assert survivors(run) == [0, 1, 2, 3]
@@ -315,8 +283,7 @@ def test_one_wrong_answer_ends_no_sum(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(run: Path):
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
     with pytest.raises(BadInput):
         joined_by(engine, run, CONFIG)
@@ -349,8 +316,7 @@ def test_a_site_that_deals_a_wrong_share_ends_no_sum(
 
 
 @pytest.mark.slow
-def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_vector_of_another_site_or_size_is_refused(run: Path):
     other = MaskedRelease(3, 1, "a" * 32, np.zeros(SIZE, np.uint64))
     engine = begun(run, CONFIG, changed={(Verb.ROUND, 1): other.to_bytes()})
     joined_by(engine, run, CONFIG)
@@ -359,8 +325,7 @@ def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):
     assert "expected a masked vector of site 1" in refused
 
 
-def test_fewer_sites_than_the_minimum_send_nothing(tmp_path: Path):
-    run = tmp_path / "r"
+def test_fewer_sites_than_the_minimum_send_nothing(run: Path):
     engine = begun(run, CONFIG, gone={Verb.READY: {0}})
     with pytest.raises(BadInput, match=r"at least 4 sites .* nothing was charged"):
         joined_by(engine, run, CONFIG)
@@ -370,8 +335,7 @@ def test_fewer_sites_than_the_minimum_send_nothing(tmp_path: Path):
         joined_by(engine, run, CONFIG)
 
 
-def test_a_refusal_names_its_site(tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_refusal_names_its_site(run: Path):
     engine = begun(run, CONFIG)
     (engine.sites[2].home).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,7 +1,7 @@
 """The server of methods with messages of their own: who is absent, what a death leaves, bytes."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from deaths import Death, Stop, plant
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import round_folder
-from dprbft.server import updates
 from dprbft.server.events import Event, SiteAbsent, SiteTrained
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import MEMORY, ServerHalf, UpdateServer, result_bytes
@@ -167,23 +167,8 @@ def test_a_site_that_refuses_stops_the_run_which_goes_on_where_it_was(tmp_path: 
     assert sites.asked.count((Verb.ROUND, 0, 1)) == 1  # its update had arrived
 
 
-class Stop(BaseException):
-    """A death that no handler knows."""
-
-
-def dying(original: Callable[..., Any], call: int, *, after: bool) -> Callable[..., Any]:
-    count = [0]
-
-    def die(*args: Any, **named: Any) -> Any:
-        count[0] += 1
-        if count[0] == call and not after:
-            raise Stop
-        path = original(*args, **named)
-        if count[0] == call:
-            raise Stop
-        return path
-
-    return die
+def die() -> None:
+    raise Stop
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -195,7 +180,8 @@ def test_whatever_a_server_was_at_when_it_died_it_ends_alike(
     run, sites, deaths = tmp_path / "r", Sites(), 0
     for call in (1, 2, 3):
         with monkeypatch.context() as m:
-            m.setattr(updates, name, dying(getattr(updates, name), call, after=after))
+            death = Death(f"dprbft.server.updates:{name}", call=call, after=after)
+            plant(death, die, m.setattr)
             try:
                 server(run, sites).train()
             except Stop:
@@ -220,7 +206,7 @@ def test_what_a_site_sent_before_it_went_counts_in_its_round(
     server(tmp_path / "whole", Sites(), rounds=1).train()
     run, sites = tmp_path / "r", Sites()
     with monkeypatch.context() as m:
-        m.setattr(UpdateServer, "_end", dying(UpdateServer._end, 2, after=False))
+        plant(Death("dprbft.server.updates:UpdateServer._end", call=2), die, m.setattr)
         with pytest.raises(Stop):
             server(run, sites, rounds=1).train()
     sites.absent.add((Verb.READY, 1, 0))

@@ -1,5 +1,6 @@
 """The sites of a run: every sample in one place only, the same place for everyone."""
 
+import hashlib
 import subprocess
 import sys
 import warnings

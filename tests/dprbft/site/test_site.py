@@ -7,41 +7,27 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_runs import fresh_state
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.methods.rounds.plan import current_plan
 from dprbft.methods.rounds.state import Kept, RoundScores, State, weights
 from dprbft.methods.rounds.training import train_locally
 from dprbft.site.site import Site
-from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas.runtime.seeds import stream, torch_generator
-from panas.tuning.space import DPSGDSettings
 
 Tiny = Callable[..., RunConfig]
 MakeSite = Callable[..., Site]
 
-GENOME = Genome.parse("c4k3-max-c4k3")
-SETTINGS = DPSGDSettings(learning_rate=0.5, noise_multiplier=1e-6, clip=1.0, batch_size=64)
-
 
 def state_of(site: Site, **changes: Any) -> State:
-    bottom = site.spec.bottom(GENOME, torch_generator(stream(0)))
-    head = site.spec.head(torch_generator(stream(1)))
-    b, h = weights(bottom), weights(head)
-    state = State(
-        bottom=b,
-        head=h,
-        kept_bottom=b,
-        kept_head={k: 2 * v for k, v in h.items()},
-        genome=GENOME,
-        settings=SETTINGS,
-    )
-    return dataclasses.replace(state, **changes)
+    state = fresh_state(site, 0.5)
+    doubled = {name: 2 * weight for name, weight in state.head.items()}
+    return dataclasses.replace(state, kept_head=doubled, **changes)
 
 
 @pytest.fixture
@@ -65,7 +51,7 @@ def test_a_state_survives_its_bytes(site: Site):
     state = state_of(site, histogram=(1.5, 2.0), scores=RoundScores(local=0.25), kept=Kept(round=3))
     back = State.from_bytes(state.to_bytes(), Path("state"))
     assert back.to_json() == state.to_json()
-    assert (back.kept, back.scores, back.settings) == (state.kept, state.scores, SETTINGS)
+    assert (back.kept, back.scores, back.settings) == (state.kept, state.scores, state.settings)
     for group in ("bottom", "head", "kept_bottom", "kept_head"):
         mine, theirs = getattr(state, group), getattr(back, group)
         assert mine.keys() == theirs.keys()
@@ -128,8 +114,9 @@ def test_the_first_plan_fits_the_budget_and_what_was_spent(site: Site):
 @pytest.mark.slow
 def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(site: Site):
     least = current_plan(site, state_of(site))
-    loud = dataclasses.replace(SETTINGS, noise_multiplier=3 * least.noise_multiplier)
-    plan = current_plan(site, state_of(site, settings=loud))
+    state = state_of(site)
+    loud = dataclasses.replace(state.settings, noise_multiplier=3 * least.noise_multiplier)
+    plan = current_plan(site, dataclasses.replace(state, settings=loud))
     assert plan.noise_multiplier == pytest.approx(3 * least.noise_multiplier)
     assert plan.release_noise < least.release_noise
     assert epsilon_of(plan.events(), site.budget) <= site.budget.epsilon

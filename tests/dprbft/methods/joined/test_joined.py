@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from accounting_oracles import analytic_gaussian
+from tiny_runs import carry_out, greeted
 
 import panas
 from attacks.audit.run import audit_run
@@ -23,7 +24,6 @@ from dprbft.methods.joined.state import JoinedState, has_head
 from dprbft.methods.serve import Machine, serve
 from dprbft.methods.side import Side
 from dprbft.paths import (
-    SitePaths,
     map_file,
     model_file,
     pooled_file,
@@ -36,11 +36,9 @@ from dprbft.paths import (
 )
 from dprbft.run import summary as pooling
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.exchange import server_files
-from dprbft.run.stages import exchange_stage, search_stage, stages_of, train_stage, tune_stage
+from dprbft.run.stages import exchange_stage, stages_of
 from dprbft.run.summary import exact_pooling, summarise
 from dprbft.run.view import RunView
-from dprbft.site.joining import join
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Site, open_site
 from panas.data.samples import concat
@@ -69,43 +67,18 @@ def config_of(**sections: dict[str, Any]) -> RunConfig:
     return build_config(merge(SMALL, sections))
 
 
-def carry(run: Path, config: RunConfig) -> None:
-    prepare(run, config, resume=(run / "config.toml").exists())
-    with InProcess(read_sites(run), 1) as engine:
-        opened = OpenRun(run, config, engine)
-        if "search" in stages_of(config):
-            search_stage(opened)
-        tune_stage(opened)
-        train_stage(opened)
-
-
-def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePaths, bytes]:
-    """A site that has said hello, and the broadcast before the round."""
-    prepare(run, config, resume=True)
-    view = RunView(run, config)
-    join(view.sites[site], view.hello(site))
-    with InProcess(view.sites, 1) as engine:
-        width = server_files(OpenRun(run, config, engine)).width
-    zero = torch.zeros(view.facts.classes, width)
-    return view.sites[site], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
-
-
-def opened(paths: SitePaths) -> Site:
-    return open_site(paths)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two sites, searched, tuned and trained."""
     run = tmp_path_factory.mktemp("joined") / "run"
-    carry(run, config_of())
+    carry_out(run, config_of())
     return run
 
 
 @pytest.mark.slow
 def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Path):
     for paths in read_sites(whole):
-        site = opened(paths)
+        site = open_site(paths)
         events = site.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments", "dp-sgd"]
         assert [e.charge.recipient for e in events][:2] == ["server", "server"]
@@ -124,7 +97,7 @@ def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Pat
 @pytest.mark.slow
 def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
     for paths in read_sites(whole):
-        site, classes = opened(paths), 10
+        site, classes = open_site(paths), 10
         content = sent_file(paths.home, 1).read_bytes()
         message = Release.from_bytes(content, width=16, classes=classes)
         assert message.to_bytes() == content
@@ -141,14 +114,13 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
 
 
 @pytest.mark.thorough
-def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, tmp_path: Path):
-    run = tmp_path / "run"
-    carry(run, config_of(federation={"compression": "int8"}))
+def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, run: Path):
+    carry_out(run, config_of(federation={"compression": "int8"}))
     for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
         sent, plain = (sent_file(p.home, 1).read_bytes() for p in (paths, other))
         assert len(sent) < len(plain)
         charged, as_before = (
-            [e.charge.mechanism for e in opened(p).account.entries] for p in (paths, other)
+            [e.charge.mechanism for e in open_site(p).account.entries] for p in (paths, other)
         )
         assert charged == as_before
     assert {c.verdict for c in audit_run(run).clients} <= {"protected", "no better than blind"}
@@ -157,7 +129,7 @@ def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, 
 @pytest.mark.slow
 def test_a_predictor_is_what_its_site_reports(whole: Path):
     for paths in read_sites(whole):
-        site, report = opened(paths), SiteReport.read(paths.home)
+        site, report = open_site(paths), SiteReport.read(paths.home)
         predictor = read_predictor(predictor_file(paths.home))
         test = site.data.test
         right = predictor.probabilities_of(test.inputs()).argmax(1) == test.y
@@ -174,7 +146,7 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
 
 def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole: Path):
     paths = read_sites(whole)[0]
-    test = opened(paths).data.test
+    test = open_site(paths).data.test
     pictures, inputs = test.x[:, 0].numpy(), test.inputs()
     network, predictor = (panas.load(f(paths.home)) for f in (model_file, predictor_file))
     for saved, said in (
@@ -264,7 +236,7 @@ def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
     config, machine = config_of(), Machine()
     paths, before = greeted(tmp_path / "run", config)
     assert serve(paths, machine, Verb.READY, before).code is Code.DONE
-    assert opened(paths).account.entries == ()
+    assert open_site(paths).account.entries == ()
     first = serve(paths, machine, Verb.ROUND, before)
     again = serve(paths, machine, Verb.ROUND, before)
     assert first == again
@@ -278,27 +250,7 @@ def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
             assert serve(paths, machine, verb, content).code is Code.DONE
     for _ in range(2):
         assert serve(paths, machine, Verb.TRAIN, b"").code is Code.DONE
-        assert len(opened(paths).account.entries) == 3
-
-
-def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    paths, before = greeted(tmp_path / "run", config_of())
-
-    def die(path: Path, content: bytes) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr(joined, "write_bytes", die)
-        with pytest.raises(KeyboardInterrupt):
-            serve(paths, Machine(), Verb.ROUND, before)
-    assert len(opened(paths).account.entries) == 2
-    assert serve(paths, Machine(), Verb.READY, before).code is Code.DONE
-    reply = serve(paths, Machine(), Verb.ROUND, before)
-    assert reply.code is Code.DONE
-    site = opened(paths)
-    assert site.account.spent() <= site.budget.epsilon
-    assert reply.release
-    assert len(site.account.entries) == 2
+        assert len(open_site(paths).account.entries) == 3
 
 
 @pytest.mark.slow
@@ -319,7 +271,7 @@ def test_a_residual_that_died_leaves_the_budget_kept(
         with pytest.raises(KeyboardInterrupt):
             serve(paths, Machine(), Verb.TRAIN, b"")
     assert serve(paths, Machine(), Verb.TRAIN, b"").code is Code.DONE
-    site = opened(paths)
+    site = open_site(paths)
     state = JoinedState.read(site)
     assert state.finished
     assert (state.residual is None) == (state.why == "budget")
@@ -330,7 +282,7 @@ def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path
     config = config_of(privacy={"epsilon": 0.001})
     paths, before = greeted(tmp_path / "run", config)
     assert serve(paths, Machine(), Verb.READY, before).code is Code.NO_BUDGET
-    assert opened(paths).account.entries == ()
+    assert open_site(paths).account.entries == ()
 
 
 @pytest.mark.slow
@@ -343,9 +295,9 @@ def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
     with InProcess(read_sites(run), 1) as engine:
         exchange_stage(OpenRun(run, config, engine))
     away.rename(paths.folder)
-    carry(run, config)
+    carry_out(run, config)
     assert not sent_file(paths.home, 1).exists()
-    site = opened(paths)
+    site = open_site(paths)
     mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
     assert site.account.spent() <= site.budget.epsilon
@@ -356,7 +308,7 @@ def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
 def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
     config, run = config_of(data={"public_fraction": 0.0}), tmp_path / "run"
     assert "search" not in stages_of(config)
-    carry(run, config)
+    carry_out(run, config)
     for paths in read_sites(run):
         assert not search_file(paths.home).exists()
         assert not model_file(paths.home).exists()
@@ -374,11 +326,10 @@ def test_the_map_depends_on_no_private_sample(tmp_path: Path):
 
 
 @pytest.mark.thorough
-def test_without_a_budget_it_says_so(tmp_path: Path):
-    run = tmp_path / "run"
+def test_without_a_budget_it_says_so(run: Path):
     config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
-    carry(run, config)
-    site = opened(read_sites(run)[0])
+    carry_out(run, config)
+    site = open_site(read_sites(run)[0])
     assert site.account.spent() == math.inf
     content = sent_file(site.home, 1).read_bytes()
     message = Release.from_bytes(content, width=16, classes=10)
@@ -391,9 +342,9 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
 @pytest.mark.thorough
 def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
     run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
-    carry(run, config)
+    carry_out(run, config)
     for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
-        site, covered = opened(paths), opened(other)
+        site, covered = open_site(paths), open_site(other)
         mechanisms = [e.charge.mechanism for e in site.account.entries]
         assert mechanisms == ["label-histogram", "moments"]
         least, more = (
@@ -433,17 +384,19 @@ def test_a_histogram_without_a_receipt_is_refused(whole: Path):
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "wanted"),
+    ("method", "section", "key", "value"),
     [
-        ("privacy", "release", "class_sums", "of method joined, got privacy.release"),
-        ("federation", "participation", 0.5, "of method joined, got federation.participation"),
+        ("joined", "privacy", "release", "class_sums"),
+        ("joined", "federation", "participation", 0.5),
+        ("dprbft", "privacy", "network", "stays"),
     ],
 )
 def test_settings_that_do_not_fit_the_method_are_refused(
-    section: str, key: str, value: Any, wanted: str
+    method: str, section: str, key: str, value: Any
 ):
-    with pytest.raises(BadInput, match=wanted):
-        config_of(**{section: {key: value}})
+    settings = merge({"federation": {"method": method}}, {section: {key: value}})
+    with pytest.raises(BadInput, match=rf"of method {method}, got {section}\.{key}"):
+        build_config(settings)
 
 
 def test_training_begins_after_joining(tmp_path: Path):
@@ -451,23 +404,17 @@ def test_training_begins_after_joining(tmp_path: Path):
     assert serve(paths, Machine(), Verb.TUNE, b"").code is Code.DONE  # by rule
     assert serve(paths, Machine(), Verb.TRAIN, b"").code is Code.REFUSED
     assert serve(paths, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
-    assert opened(paths).account.entries == ()
+    assert open_site(paths).account.entries == ()
     assert not state_file(paths.home).exists()
-
-
-def test_networks_stay_in_method_joined_alone():
-    settings = {"federation": {"method": "dprbft"}, "privacy": {"network": "stays"}}
-    with pytest.raises(BadInput, match=r"of method dprbft, got privacy\.network"):
-        build_config(settings)
 
 
 @pytest.mark.slow
 def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: Path):
     # With one site there is nobody to join with.
     run, config = tmp_path / "run", config_of(federation={"clients": 1})
-    carry(run, config)
+    carry_out(run, config)
     (paths,) = read_sites(run)
-    site = opened(paths)
+    site = open_site(paths)
     mechanisms = [e.charge.mechanism for e in site.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
     assert site.account.entries[0].charge.recipient != "server"  # nothing leaves
@@ -485,7 +432,7 @@ def test_a_share_that_is_set_is_kept(tmp_path: Path):
         config = config_of(privacy={"release_share": share})
         paths, before = greeted(tmp_path / str(share), config)
         assert serve(paths, Machine(), Verb.ROUND, before).code is Code.DONE
-        counts, *_, moments = opened(paths).account.entries
+        counts, *_, moments = open_site(paths).account.entries
         assert counts.charge.recipient == "server"
         noises.append(moments.event.noise_multiplier)
     assert noises[0] > 1.5 * noises[1]
@@ -502,7 +449,7 @@ def test_a_table_has_models_of_its_public_rows(tmp_path: Path, monkeypatch: pyte
     path.write_text("\n".join(["a,b,label", *rows]))
     data = {"dataset": str(path), "limit": None, "public_fraction": 0.2}
     config = config_of(data=data, privacy={"delta": 1e-3}, federation={"baselines": True})
-    carry(tmp_path / "run", config)
+    carry_out(tmp_path / "run", config)
     # What joining must beat has it, too.
     models = {"forest", "logistic"}
     assert all(models <= {*rival.average.shares()} for rival in lone)
@@ -538,8 +485,8 @@ def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
         exchange_stage(OpenRun(run, config, engine))
     away.rename(paths.folder)
     assert not has_head(paths.home)
-    carry(run, config)
-    mechanisms = [e.charge.mechanism for e in opened(paths).account.entries]
+    carry_out(run, config)
+    mechanisms = [e.charge.mechanism for e in open_site(paths).account.entries]
     assert mechanisms == ["label-histogram", "moments", "dp-sgd"]
     assert SiteReport.read(paths.home).steps.joined > 0.3
 
@@ -558,7 +505,7 @@ def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
             serve(paths, Machine(), Verb.ROUND, before)
     written = sent_file(paths.home, 1).read_bytes()
     assert serve(paths, Machine(), Verb.ROUND, before).release == written
-    assert len(opened(paths).account.entries) == 2
+    assert len(open_site(paths).account.entries) == 2
 
 
 def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
@@ -566,7 +513,7 @@ def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
         config = config_of(training={"noise_multiplier": noise})
         paths, before = greeted(tmp_path / str(noise), config)
         assert serve(paths, Machine(), Verb.READY, before).code is code
-        assert opened(paths).account.entries == ()
+        assert open_site(paths).account.entries == ()
 
 
 def test_a_single_public_sample_is_refused_before_anything_is_charged(tmp_path: Path):

@@ -4,17 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from deaths import Death, plant
+from deaths import Death, Stop, plant
 from summed_runs import Direct, begun, joined_by, summed_config
+from tiny_runs import greeted
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Code, Release, Verb
 from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePaths, sent_file, state_file
-from dprbft.run.directory import prepare
-from dprbft.run.view import RunView
-from dprbft.site.joining import join
 from dprbft.site.site import Site, open_site
 from panas.privacy.ledger.charge import Entry
 
@@ -26,21 +23,8 @@ MASK = "dprbft.secure_sum.party:Party.mask"
 ONE = summed_config(privacy={"trust": "server"}, federation={"clients": 2})
 
 
-class Stop(BaseException):
-    """A death that no handler of the package knows."""
-
-
 def die() -> None:
     raise Stop
-
-
-def greeted(run: Path, config: RunConfig) -> tuple[SitePaths, bytes]:
-    """A site that has said hello, and the broadcast before the round."""
-    prepare(run, config, resume=True)
-    view = RunView(run, config)
-    join(view.sites[0], view.hello(0))
-    zero = torch.zeros(view.facts.classes, open_site(view.sites[0]).width)
-    return view.sites[0], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
 
 
 def releases(paths: SitePaths) -> list[Entry]:
@@ -58,6 +42,7 @@ def test_a_release_that_died_after_its_charge_is_made_for_it(
             serve(paths, Machine(), Verb.ROUND, before)
     (charged,) = releases(paths)
     assert not charged.finished
+    assert serve(paths, Machine(), Verb.READY, before).code is Code.DONE
     first, again = (serve(paths, Machine(), Verb.ROUND, before) for _ in range(2))
     assert first == again
     assert first.code is Code.DONE
@@ -65,6 +50,8 @@ def test_a_release_that_died_after_its_charge_is_made_for_it(
     (paid,) = releases(paths)
     assert (paid.id, paid.event, paid.finished) == (charged.id, charged.event, True)
     assert (message.receipt, message.noise_multiplier) == (paid.id, paid.event.noise_multiplier)
+    account = open_site(paths).account
+    assert account.spent() <= account.budget.epsilon
 
 
 def test_a_message_that_has_left_is_never_made_again_for_its_charge(tmp_path: Path):

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from summed_runs import summed_config
 
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.methods.joined import exchange as joined
@@ -30,21 +31,14 @@ from panas.runtime.store import read_tensors
 from panas.search_modes.mode import WHOEVER
 
 SITES = 4
-SMALL: dict[str, Any] = {
+SIZES: dict[str, Any] = {
     "data": {"limit": 400, "public_limit": 60},
     "network": {"width": 16, "features": 16},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
-    "training": {"student_steps": 1},
-    "federation": {"method": "joined", "clients": SITES, "baselines": False},
-    "privacy": {"trust": "secure-sum"},
 }
 
 
 def config_of(**sections: dict[str, Any]) -> RunConfig:
-    return build_config(merge(SMALL, sections))
+    return summed_config(**merge(SIZES, sections))
 
 
 def exchanged(run: Path, config: RunConfig) -> Path:

@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp
 
 from dprbft.methods.joined.budget import planned_release, recipe_of, residual_plan
 from dprbft.methods.joined.residual import settings_by, trained
-from dprbft.methods.rounds.plan import count_units
+from dprbft.site.counting import count_units
 from dprbft.site.search import paid_histogram
 from dprbft.site.site import USUAL, Site
 from panas.privacy.accounting.events import Gaussian

@@ -185,8 +185,7 @@ def spelt(secret: bytes) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
-    run = tmp_path / "r"
+def test_secrets_are_erased_once_the_server_has_answered(run: Path):
     engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
     joined_by(engine, run, CONFIG)
     site = open_site(engine.sites[0])
@@ -197,7 +196,7 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     content = sum_file(site.home).read_bytes()
     assert sum(s in content for s in secrets) >= 3 + 4 + 4
 
-    answer = server_files(OpenRun(run, CONFIG, engine)).broadcast(1).to_bytes()
+    answer = server_files(RunView(run, CONFIG)).broadcast(1).to_bytes()
     assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE
     files = {p: p.read_bytes() for p in site.paths.folder.rglob("*") if p.is_file()}
     assert not [p for p, content in files.items() for s in secrets if s in content]
@@ -227,8 +226,7 @@ def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
 
 
 @pytest.mark.slow
-def test_a_site_that_was_left_out_erases_its_secrets_as_well(tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_site_that_was_left_out_erases_its_secrets_as_well(run: Path):
     engine = begun(run, CONFIG, gone={Verb.SHARE: {2}})
     joined_by(engine, run, CONFIG)
     state = secure_sum.SumState.read(open_site(engine.sites[2]))
@@ -256,8 +254,7 @@ def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted
     assert not any(e.charge.phase == "release" for e in site.account.entries)
 
 
-def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path: Path):
-    run = tmp_path / "r"
+def test_shares_that_do_not_open_are_refused_before_anything_is_charged(run: Path):
     engine = begun(run, CONFIG, gone={Verb.ROUND: {0, 1, 2, 3}})
     with pytest.raises(BadInput):
         joined_by(engine, run, CONFIG)
@@ -309,7 +306,7 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     total = moments.from_numbers(torch.from_numpy(exact * noise.step), 10, noise.scale(4))
     view = RunView(run, CONFIG)
     side = Side(CONFIG, view.facts, view.public, view.feature_map)
-    head = server_files(OpenRun(run, CONFIG, engine)).broadcast(1)
+    head = server_files(RunView(run, CONFIG)).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
 
 
@@ -345,18 +342,15 @@ def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("weaken", [1, 3])
 def test_all_others_together_see_the_noise_that_the_local_cost_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weaken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """And a share of a third of the noise is seen."""
+    ratio = noise_seen_by_colluders(tmp_path / "r", monkeypatch, weaken)
     # Of 80 numbers the mean square is within 5 standard errors of its expectation.
     error = 5 * (2 / 80) ** 0.5
-    assert abs(noise_seen_by_colluders(tmp_path / "r", monkeypatch) - 1) < error
-
-
-@pytest.mark.slow
-def test_a_share_of_a_third_of_the_noise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    error = 5 * (2 / 80) ** 0.5
-    assert noise_seen_by_colluders(tmp_path / "r", monkeypatch, weaken=3) < 1 - error
+    assert abs(ratio - 1) < error if weaken == 1 else ratio < 1 - error
 
 
 @pytest.mark.thorough

@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_runs import carry_out
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines.inprocess import InProcess
 from dprbft.methods.joined import student as module
 from dprbft.methods.joined import student_search
-from dprbft.paths import read_sites
-from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -133,11 +130,6 @@ def test_a_run_asks_the_teacher_of_few_images_at_each_step(
     monkeypatch.setattr(module, "distil", noted)
     few = {"data__public_limit": 40, "network__features": 8, "training__student_steps": 60}
     config = tiny(federation__method="joined", federation__clients=1, **few)
-    run = tmp_path / "run"
-    prepare(run, config, resume=False)
-    with InProcess(read_sites(run), 1) as engine:
-        opened = OpenRun(run, config, engine)
-        for stage in (search_stage, tune_stage, train_stage):
-            stage(opened)
+    carry_out(tmp_path / "run", config)
     assert len(asked) >= 60
     assert max(asked) <= 32

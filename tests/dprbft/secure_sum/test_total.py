@@ -1,0 +1,22 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dprbft.secure_sum.total import MOST_STEPS, check_range
+from panas.runtime.errors import BadInput
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_out_of_range_is_refused(sign: int):
+    total = np.array([sign * (MOST_STEPS * 3 + 1)]).view(np.uint64)
+    check_range(total, 4)
+    with pytest.raises(BadInput, match="out of range"):
+        check_range(total, 3)
+
+
+def test_the_protocol_needs_no_torch():
+    code = "import sys, dprbft.secure_sum.total; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
