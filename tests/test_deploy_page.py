@@ -41,6 +41,7 @@ def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
     return stop.value.code
 
 
+@pytest.mark.slow
 def test_what_needs_no_network_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):

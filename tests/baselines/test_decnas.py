@@ -172,6 +172,7 @@ def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
         assert [len(e) for e in events] == [3, 1]  # the count, the labels and training
 
 
+@pytest.mark.slow
 def test_counts_are_right_and_their_noise_is_as_charged(make_site: MakeSite, tmp_path: Path):
     site = make_site(config(FREE, **TWO), tmp_path / "r")
     model = decnas._work(site).whole

@@ -314,6 +314,7 @@ def test_one_setting_and_no_noise_is_federated_darts_step_by_step(
         assert torch.allclose(tensor, server.arrays[name], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_round_measures_from_the_same_network_and_the_server_learns_of_it(
     make_site: MakeSite, tmp_path: Path
 ):
@@ -336,6 +337,7 @@ def test_a_round_measures_from_the_same_network_and_the_server_learns_of_it(
     assert moved
 
 
+@pytest.mark.slow
 def test_the_chosen_network_begins_anew_and_the_report_tells_of_the_search(
     make_site: MakeSite, tmp_path: Path
 ):
@@ -416,6 +418,7 @@ def test_it_needs_two_rounds_and_hyperparameters(make_site: MakeSite, tmp_path: 
             feathers.check(empty)
 
 
+@pytest.mark.slow
 def test_tables_have_their_own_space(make_site: MakeSite, tmp_path: Path):
     rng = np.random.default_rng(0)
     rows = [f"{a:.3f},{b:.3f},{int(a + b > 0)}" for a, b in rng.normal(size=(150, 2))]

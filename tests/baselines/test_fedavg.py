@@ -93,6 +93,7 @@ def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
     assert not site.account.entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "feathers", "decnas", "dp_fnas"])
 def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
     method: str, make_site: MakeSite, tmp_path: Path

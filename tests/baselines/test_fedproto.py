@@ -111,6 +111,7 @@ def order_of(site: Site, number: int = 1) -> Order:
     return Order(number, fedproto.orders(side, memory, [0], number)[0])
 
 
+@pytest.mark.slow
 def test_representations_are_drawn_to_prototypes(make_site: MakeSite, tmp_path: Path):
     """The stronger lambda, the nearer the means of classes come to the global ones."""
     apart = []

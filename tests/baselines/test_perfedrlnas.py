@@ -127,6 +127,7 @@ def turn_of(site: Site) -> Turn:
 MakeSite = Callable[..., Site]
 
 
+@pytest.mark.slow
 def test_a_round_charges_weights_and_reward(
     make_site: MakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -93,6 +93,7 @@ def played(stand: Stand, s: SearchSettings, waiting: dict, good: int = 8) -> tup
     return after_round(p, heard(models, updates, s.classes), s), asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop", [0.0, 0.33, 1.0])
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_a_whole_search_keeps_its_loads_and_budgets(drop: float, groups: int):

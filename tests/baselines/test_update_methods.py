@@ -304,6 +304,7 @@ def strange(samples: Samples) -> Samples:
     return Samples(x, samples.y, samples.classes, samples.groups, samples.part)
 
 
+@pytest.mark.slow
 @of_every_method
 def test_strange_samples_change_nothing_but_within_the_noise(
     name: str, make_site: MakeSite, tmp_path: Path

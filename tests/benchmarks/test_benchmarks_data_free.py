@@ -33,6 +33,7 @@ def test_a_proxy_is_a_function_of_its_arguments(name: str):
     assert scored(name, Genome.parse("c16k3-c32k3")) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize(
     "spec",

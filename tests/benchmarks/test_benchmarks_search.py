@@ -88,6 +88,7 @@ def test_everyone_spends_the_budget_and_not_more(name: str):
     assert again.trace == meter.trace
 
 
+@pytest.mark.slow
 def test_what_optuna_proposes_lies_in_the_space():
     met = []
 

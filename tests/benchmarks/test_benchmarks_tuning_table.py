@@ -157,6 +157,7 @@ def test_means_leave_out_what_was_not_trained(tmp_path: Path):
     assert set(lengths) == {1, 3}
 
 
+@pytest.mark.slow
 def test_all_proposers_get_the_same_answers_at_the_same_visit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -205,6 +205,7 @@ def dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(f"{kinds.__name__}.diagonal", None)
 
 
+@pytest.mark.slow
 def test_a_new_file_is_a_kind_all_the_way(ledger: Ledger, dropped: str) -> None:
     assert isinstance(kind_named(dropped), ReleaseKind)
     of_rounds = {"federation": {"method": "dprbft"}, "privacy": {"release": dropped}}

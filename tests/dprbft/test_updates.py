@@ -164,6 +164,7 @@ def test_a_message_cut_anywhere_is_refused():
             Update.from_bytes(content[:length])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_a_changed_byte_is_refused(at: int, byte: int):

@@ -225,6 +225,7 @@ def test_the_card_of_another_runs_ledger_is_not_shown(run: Path, cli: Callable, 
     assert "another copy was put in its place" in cli("ledger", tmp_path / "r").refusal
 
 
+@pytest.mark.slow
 def test_the_card_of_a_site_names_every_run(cli: Callable, tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(Budget(8.0, 1e-5))
@@ -260,6 +261,7 @@ def test_a_ledger_that_was_copied_says_where_it_lacks_charges(cli: Callable, tmp
     assert one_object(cli("ledger", tmp_path / "a", "--json").out)["copy"] is False
 
 
+@pytest.mark.slow
 def test_options_go_over_the_file_and_set_over_options(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

@@ -13,6 +13,7 @@ def options(**changes: object) -> list[str]:
     return [x for pair in given.items() for x in pair]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "sigma", "steps", "delta", "rdp", "pld", "gdp"),
     [

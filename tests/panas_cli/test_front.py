@@ -41,6 +41,7 @@ def fresh(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_help_of_all_takes_less_than_a_second_and_names_every_command():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = fresh("--help")

@@ -40,6 +40,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
             monkeypatch.delitem(sys.modules, module)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [("flwr", "ray"), EXTRA])
 @pytest.mark.parametrize(
     "words",

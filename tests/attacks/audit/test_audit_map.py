@@ -85,6 +85,7 @@ def test_a_run_in_which_nothing_left_is_no_mistake(tmp_path: Path) -> None:
     assert [c.verdict for c in result.clients] == ["nothing left"] * 2
 
 
+@pytest.mark.slow
 def test_a_run_without_its_map_or_with_another_method_s_is_refused(tmp_path: Path) -> None:
     fabricate(tmp_path / "own", config(), clients=(0,), common=digits_map())
     map_file(tmp_path / "own").unlink()

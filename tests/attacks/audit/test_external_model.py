@@ -216,6 +216,7 @@ def test_one_output_is_the_logit_of_class_1_and_networks_are_asked_in_their_own_
     assert record["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -> None:
     data = str(_archive(tmp_path / "d.npz"))
     refused("pt2", tmp_path / "none.pt2", data)

@@ -240,6 +240,7 @@ def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, me
     assert record["clients"][0]["epsilon"] is None
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     config = audited_config("raw_rows")
     federation = load_federation(config)

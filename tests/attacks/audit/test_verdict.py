@@ -18,6 +18,7 @@ def _judge(*scores: list[ReconstructionScore]) -> tuple[Verdict, str]:
     return judge(*scores, rng=np.random.default_rng(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gain", "verdict"), [(0.2, "leaks"), (0.01, "no better than blind"), (0.05, "inconclusive")]
 )
@@ -28,6 +29,7 @@ def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(gain: floa
     assert "noiseless rows would give 1.000" in evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 19])
 @pytest.mark.parametrize("gain", [0.01, 0.9])
 def test_few_samples_give_no_interval_and_no_verdict(n: int, gain: float) -> None:

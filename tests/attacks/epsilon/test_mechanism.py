@@ -418,6 +418,7 @@ def best_score(name: str, case: Case) -> ScoreFunction:
     return gaussian_score(mean_in, mean_out, std)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_leaves_keeps_its_promise(ledger: Ledger, name: str) -> None:
     case = cases(ledger)[name]
@@ -425,6 +426,7 @@ def test_what_leaves_keeps_its_promise(ledger: Ledger, name: str) -> None:
     holds(case, found(case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_of_draws_is_what_a_loop_gives(ledger: Ledger, name: str) -> None:
     case = cases(ledger)[name]

@@ -112,6 +112,7 @@ def test_a_true_claim_is_hardly_ever_refuted(epsilon: float, delta: float):
     assert alarms(epsilon, epsilon, delta) <= ALLOWED
 
 
+@pytest.mark.slow
 def test_a_false_claim_is_refuted_and_a_p_value_that_forgets_delta_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -337,6 +338,7 @@ class HalfBare(ReproducibleNoise):
         return drawn
 
 
+@pytest.mark.slow
 def test_small_noise_no_clip_and_weights_without_noise_are_caught(plan: Plan):
     assert audit(replace(plan, noise_multiplier=plan.noise_multiplier / 8)).refuted
     there = DiracCanaries(torch.arange(200))

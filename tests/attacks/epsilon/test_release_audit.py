@@ -38,6 +38,7 @@ def _audit(kind: str, made: dict[str, torch.Tensor], m: float, draws: int = 40) 
     return audit_release(_claim(kind, made, m), noise=noise, draws=draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sound_release_is_not_refuted_and_other_noise_is(kind: str) -> None:
     sound, half = (_audit(kind, _made(kind, m), 1.0) for m in (1.0, 0.5))
@@ -52,6 +53,7 @@ def test_a_sound_release_is_not_refuted_and_other_noise_is(kind: str) -> None:
     assert audit.epsilon_lower_bound <= audit.claimed_epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["float16", "int8"])
 def test_rounding_is_no_noise_and_hides_no_lack_of_it(compression: Compression) -> None:
     fine, coarse = (rounded(_made("moments", m), compression) for m in (1.0, 0.004))

@@ -90,6 +90,7 @@ def test_sums_tell_histogram_and_size(kind: str) -> None:
     assert sum(drowned) <= 3
 
 
+@pytest.mark.slow
 def test_a_client_as_the_public_shows_no_histogram_nor_do_public_rows() -> None:
     results = [
         score_histogram(infer(sums(LEVEL, "class_sums", 3.0, s), s), LEVEL.y, PUBLIC).beats_blind

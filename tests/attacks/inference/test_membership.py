@@ -163,6 +163,7 @@ TRAINER = GenomeTrainer(
 )
 
 
+@pytest.mark.slow
 def test_a_genome_learns_and_repeats_from_its_generator():
     samples = images(100)
     first, second, other = (TRAINER(samples, stream(s, "t")) for s in (0, 0, 1))

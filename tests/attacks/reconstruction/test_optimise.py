@@ -126,6 +126,7 @@ def test_as_noise_grows_images_stay_at_the_same_class_mean() -> None:
     assert float((near - blind).abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_an_image_is_the_same_in_any_batch_and_sums_give_one_a_class() -> None:
     optimizer = replace(FAST, batch=4, starts=("noise",))
     a = run(rows(), optimizer)

@@ -40,6 +40,7 @@ def of_a_table(public: Samples, *, columns: bool, leaves: bool) -> FeatureMap:
         return fit_map(table_facts(NUMBERS), public, 16)
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_map_batch_by_batch_and_a_flat_image_has_a_finite_gradient() -> None:
     samples = pictures(BATCH + 3)
     phi = of_pictures(samples)
@@ -85,6 +86,7 @@ def test_the_gradient_path_of_a_map_gives_its_rows(made_of: str) -> None:
     assert float((gradient * away).sum()) == pytest.approx(float(expected), rel=0.1)
 
 
+@pytest.mark.slow
 def test_optimisation_goes_through_the_map() -> None:
     public, private = pictures(60), pictures(12, seed=5)
     phi = of_pictures(public)

@@ -59,6 +59,7 @@ def test_a_node_is_the_softmax_sum_over_its_edges(operations: tuple[str, ...]) -
     assert torch.allclose(result, torch.cat(states[2:], 1), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["W", "A", "both"])
 @pytest.mark.parametrize("side", [8, 7])
 def test_gradients_of_samples_are_those_of_a_loop(which: str, side: int) -> None:

@@ -1,5 +1,6 @@
 """Who takes part when: drawn from the seed, as many as the configuration says."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import participants, rounds_of
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 99),

@@ -74,6 +74,7 @@ def listening(path: Path, answer: bytes | None) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_in_time_or_at_all_is_absent(tmp_path: Path):
     refused: list[tuple[str, Verb, BadInput]] = []
     with (

@@ -113,6 +113,7 @@ def test_all_but_the_signature_is_signed():
     assert replace(empty, code=2).signed_part() != empty.signed_part()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 400), st.binary(max_size=6), st.integers(0, 6), st.booleans())
 def test_mutated_frames_are_read_as_they_are_or_refused(

@@ -52,6 +52,7 @@ def test_there_are_methods_to_test():
     assert all(isinstance(method_named(name), Method) for name in METHODS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_ROUNDS)
 def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     site = make_site(tiny(federation__method=name), tmp_path)

@@ -330,6 +330,7 @@ def test_no_stage_takes_note_of_another_ledger(tiny: Tiny, carry: Carry, tmp_pat
     assert {name for name in noted if noted[name] != before.get(name)} <= {"refused.json"}
 
 
+@pytest.mark.slow
 def test_a_directory_whose_sites_were_not_all_made_is_completed(
     tiny: Tiny, carry: Carry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

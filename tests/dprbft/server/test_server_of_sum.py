@@ -325,6 +325,7 @@ def test_a_vector_of_another_site_or_size_is_refused(run: Path):
     assert "expected a masked vector of site 1" in refused
 
 
+@pytest.mark.slow
 def test_fewer_sites_than_the_minimum_send_nothing(run: Path):
     engine = begun(run, CONFIG, gone={Verb.READY: {0}})
     with pytest.raises(BadInput, match=r"at least 4 sites .* nothing was charged"):
@@ -335,6 +336,7 @@ def test_fewer_sites_than_the_minimum_send_nothing(run: Path):
         joined_by(engine, run, CONFIG)
 
 
+@pytest.mark.slow
 def test_a_refusal_names_its_site(run: Path):
     engine = begun(run, CONFIG)
     (engine.sites[2].home).mkdir(parents=True, exist_ok=True)

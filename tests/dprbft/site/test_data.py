@@ -171,6 +171,7 @@ def test_a_strange_row_of_a_table_changes_no_other(
     assert_rows_stay(folder, facts, before, hashes, at)
 
 
+@pytest.mark.slow
 @given(
     cells=st.lists(st.text(max_size=12), max_size=8)
     | st.lists(st.text(alphabet="0123456789.,eE+-wxyz", max_size=6), min_size=6, max_size=6),

@@ -63,6 +63,7 @@ def test_a_state_survives_its_bytes(site: Site):
     assert bottom(x).shape == (len(x), site.spec.width)
 
 
+@pytest.mark.slow
 def test_a_plan_survives_the_bytes(site: Site):
     plan = current_plan(site, state_of(site))
     state = State.from_bytes(state_of(site, plan=plan).to_bytes(), Path("s"))
@@ -130,6 +131,7 @@ def test_a_plan_goes_on_while_every_charge_is_accounted_for(site: Site):
     assert current_plan(site, state) == rest
 
 
+@pytest.mark.slow
 def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     tiny: Tiny, make_site: MakeSite, tmp_path: Path
 ):

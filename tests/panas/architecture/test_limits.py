@@ -62,6 +62,7 @@ EVERY = every_genome(TINY)
 COSTS = {genome: costs(genome, TINY, TIMES) for genome in EVERY}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     shares=st.dictionaries(st.sampled_from(NAMES), st.floats(0, 0.6), min_size=1),

@@ -147,6 +147,7 @@ def counted_macs(model: nn.Module, shape: tuple[int, int, int]) -> int:
     return total
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

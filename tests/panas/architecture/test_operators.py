@@ -27,6 +27,7 @@ from panas.architecture.operators import (
 from panas.architecture.space import SearchSpace
 
 
+@pytest.mark.slow
 @patient
 @given(spaces(), seeds)
 def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> None:
@@ -39,6 +40,7 @@ def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> 
         genome = mutate(space, genome, rng)
 
 
+@pytest.mark.slow
 @patient
 @given(spaces(), seeds)
 def test_crossover_is_valid_and_keeps_every_block(space: SearchSpace, seed: int) -> None:
@@ -76,6 +78,7 @@ def naive_children(space: SearchSpace, genome: Genome, name: str) -> set[Genome]
     return {g for g in genomes if space.allows(g)} - {genome}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("limited", [False, True])
 def test_each_mutation_reaches_every_valid_outcome_and_no_other(mutation: Mutation, limited: bool):

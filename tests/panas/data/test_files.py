@@ -54,6 +54,7 @@ def test_medmnist_parts_are_official_splits(tmp_path) -> None:
     assert read_npz(alone).part is None
 
 
+@pytest.mark.slow
 def test_groups_of_an_npz_are_those_of_a_table_by_the_same_names(tmp_path) -> None:
     labels = {"x": GREY, "y": np.arange(3)}
     by_number = read_npz(save(tmp_path, **labels, patient=np.array([[12], [7], [12]])), "patient")

@@ -45,6 +45,7 @@ def hundred(tmp_path_factory) -> Path:
     return numbered(tmp_path_factory.mktemp("set"), 600)
 
 
+@pytest.mark.slow
 @given(
     st.floats(0, 0.999), st.integers(0, 700), st.none() | st.integers(1, 700), st.integers(0, 99)
 )

@@ -69,6 +69,7 @@ def naive(objective: AgreementFitness, logits: Tensor) -> float:
     return right / total
 
 
+@pytest.mark.slow
 def test_a_student_that_is_its_teacher_agrees_its_opposite_does_not_and_learning_shows() -> None:
     result = fitness()
     answers = result.held_out.targets.log()
@@ -126,6 +127,7 @@ def test_shares_end_where_one_go_ends(cached: bool, tmp_path: Path) -> None:
     assert passes == 100
 
 
+@pytest.mark.slow
 def test_one_training_serves_every_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = torch.tensor([1.0, 40.0, 10.0])
     apart = replace(fitness(1), histogram=other)
@@ -176,6 +178,7 @@ def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> N
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
+@pytest.mark.slow
 def test_genome_and_share_are_not_mistaken(tmp_path: Path) -> None:
     jobs = [TrainingJob(GENOME, 0.2), TrainingJob(GENOME, 0.4), TrainingJob(GENOME)]
     jobs += [TrainingJob(Genome.parse("c4k3-max-c6k5"))]
@@ -185,6 +188,7 @@ def test_genome_and_share_are_not_mistaken(tmp_path: Path) -> None:
     assert [state is None for state in states] == [False, False, True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"not safetensors", None])
 def test_a_damaged_file_is_refused_in_one_line(content: bytes | None, tmp_path: Path) -> None:
     result = fitness(0, tmp_path)
@@ -222,6 +226,7 @@ def searched(
     return EvolutionResult(best.genome, best.fitness, [], history, 100, [])
 
 
+@pytest.mark.slow
 def test_a_site_takes_what_agrees_best_in_its_own_frequencies(tmp_path: Path) -> None:
     alike = replace(fitness(0, tmp_path), histogram=torch.ones(3))
     genomes = ["c4k3-max-c6k3", "c4k3", "c2k5-c4k3", "max-c4k3"]
@@ -291,6 +296,7 @@ def unpacked(state: bytes) -> dict[str, Tensor]:
     return unpack_tensors(state, Path("state"))[0]
 
 
+@pytest.mark.slow
 def test_states_are_kept_where_they_are_wanted_and_a_share_is_its_epochs() -> None:
     assert isinstance(training(), ResumableFitness)
     assert not isinstance(DataFreeFitness(PLAIN, 0), ResumableFitness)
@@ -315,6 +321,7 @@ def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
     assert len(states) == 3
 
 
+@pytest.mark.slow
 def test_learning_shows_and_no_validation_samples_leave_no_accuracy() -> None:
     assert training(optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
     assert np.isnan(replace(training(), validation=by_brightness(60).take([]))(GENOME))

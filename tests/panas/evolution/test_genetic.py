@@ -269,6 +269,7 @@ def test_an_evaluation_and_a_map_of_ones_own() -> None:
     assert sum(job.share == 1.0 for job, _ in done) >= 1
 
 
+@pytest.mark.slow
 def test_an_operator_that_leaves_the_space_is_refused_and_what_is_not_replaced_stays() -> None:
     outside = Genome.parse("c64k3")
     with pytest.raises(BadInput, match="of this search space, got c64k3"):
@@ -279,6 +280,7 @@ def test_an_operator_that_leaves_the_space_is_refused_and_what_is_not_replaced_s
     assert entries <= vars(seen[0]).keys()
 
 
+@pytest.mark.slow
 def test_a_search_shares_out_what_others_are_at_and_finds_the_same() -> None:
     busy: list[TrainingJob] = []
 

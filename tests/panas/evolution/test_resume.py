@@ -96,6 +96,7 @@ def test_a_finished_search_trains_nothing_more_and_a_longer_one_goes_on_from_it(
     assert search(tmp_path / "short", Curves()) == whole
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_a_training_keeps_the_generations_before(tmp_path: Path) -> None:
     whole = search(tmp_path / "whole", Curves())
     for job in (0, 4, 9, 15):

@@ -212,6 +212,7 @@ def roulette_pvalue(draws: list[int], weights: np.ndarray) -> float:
     return float(chisquare(counts, weights / weights.sum() * len(draws)).pvalue)
 
 
+@pytest.mark.slow
 def test_the_wheel_is_proportional_to_accuracy_and_uniform_when_nobody_is_accurate() -> None:
     rng = np.random.default_rng(2)
     weights = np.array([0.1, 0.2, 0.3, 0.9])

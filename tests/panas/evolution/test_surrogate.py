@@ -215,6 +215,7 @@ def rank_correlation(shuffle: Callable[[Matrix], Matrix]) -> float:
     return float(np.median(results))
 
 
+@pytest.mark.slow
 def test_it_ranks_what_it_has_not_seen() -> None:
     assert rank_correlation(lambda y: y) > 0.7
     assert rank_correlation(np.random.default_rng(0).permutation) < 0.4  # the planted bug

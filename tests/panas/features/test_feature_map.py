@@ -85,6 +85,7 @@ def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
     assert results == {digest(fit_map(facts, public, 16), public.x).encode()}
 
 
+@pytest.mark.slow
 def test_neither_global_seeds_nor_private_samples_reach_it():
     facts = image_facts(1, 8, 8)
     public = drawn(facts, 12)

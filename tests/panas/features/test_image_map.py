@@ -103,6 +103,7 @@ def test_large_images_are_averaged_first():
     assert bank_of((1, 28, 28)).macs == 14 * 14 * 32 * 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 40])
 def test_classes_of_patterns_are_told_apart_by_their_directions(n: int):
     """Gratings of two directions and random phase have the same mean image."""
@@ -127,6 +128,7 @@ def test_features_of_a_mirror_image_are_those_of_the_image_in_another_order(c: i
     assert not torch.allclose(of_mirror_images, features, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [12, 28, 32])
 def test_a_set_is_symmetric_where_mirror_images_are_as_frequent(side: int):
     shape = (1, side, side)

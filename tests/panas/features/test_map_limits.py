@@ -32,6 +32,7 @@ def of_map(facts: Facts) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return result.to_json(), result.arrays()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

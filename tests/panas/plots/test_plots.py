@@ -176,6 +176,7 @@ def test_chosen_settings_show_what_was_tried_and_used_and_where_a_stage_ends():
     assert legend(rewards) == ["measured", "trained with"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -211,6 +212,7 @@ def test_a_history_shows_the_records_and_counts_the_candidates():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one generation", "long"])
 def test_a_search_for_all_sites_says_what_this_one_takes(name: str):
     figure = saved(history, *HISTORIES[name], taken=("c64k5-avg-c16k5", 0.929))
@@ -229,6 +231,7 @@ def test_without_passes_evaluations_are_the_cost_and_there_is_no_panel_without_c
         assert len(figure_of("history", name).axes) == panels
 
 
+@pytest.mark.slow
 def test_a_front_has_its_panel_and_a_box_is_as_high_as_its_map_asks():
     front = [("b", 0.6, 501.0), ("a", 0.4, 500.0)]
     panel = saved(history, *HISTORIES["two generations"], front).axes[2]
@@ -287,6 +290,7 @@ def test_nothing_in_a_drawing_collides(text: str):
     check_layout(saved(drawing, genome, spec, 0.9))
 
 
+@pytest.mark.slow
 def test_a_drawing_holds_every_line_of_the_cost_table():
     genome = Genome.parse(f"{TEN}-{OWN}", blocks=(OWN,))
     spec = NetworkSpec(shape=(3, 32, 32), width=64, classes=10)

@@ -92,6 +92,7 @@ def test_exact_decisions_agree_with_those_of_floats(
     assert (sure.mean() == 1) == (gamma == 0)
 
 
+@pytest.mark.slow
 def test_exact_decisions_alone_have_the_distribution(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "SLACK", math.inf)
     assert gaussian_fit(discrete_gaussian(Fraction(5, 2), 1500), Fraction(5, 2)) > 1e-6

@@ -147,6 +147,7 @@ def _together(lines: torch.Tensor) -> bool:
     return int(at[-1] - at[0]) + 1 == len(at)
 
 
+@pytest.mark.slow
 def test_a_student_that_stopped_goes_on_as_if_it_had_not() -> None:
     whole = trainer()
     whole.run(4)

@@ -248,6 +248,7 @@ def naive_dp_sgd(
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [0.3, 1e6])
 @pytest.mark.parametrize("batch_size", [4, 15, 40])
 def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, batch_size: int):
@@ -267,6 +268,7 @@ def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, bat
         assert float(error) < 1e-5 * float(moved)
 
 
+@pytest.mark.slow
 def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() -> None:
     ends = []
     repeated = (ReproducibleNoise(np.random.default_rng(1)) for _ in range(2))

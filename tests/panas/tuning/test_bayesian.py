@@ -40,6 +40,7 @@ def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
         assert trial.value == smooth(trial.setting)
 
 
+@pytest.mark.slow
 def test_fixed_values_stay_fixed_and_a_space_of_one_setting_is_tuned_to_it() -> None:
     # The budget binds exactly: noise at its least, where one rounding error would overspend.
     space = TuningSpace(clip=(0.3, 0.3), noise_factor=(1.0, 1.0), batch_sizes=(7,))
@@ -163,6 +164,7 @@ def test_failures_are_recorded_as_zero_and_never_win(bad: float) -> None:
     assert result.best.learning_rate <= 0.05
 
 
+@pytest.mark.slow
 def test_what_a_trial_died_of_is_recorded_and_where_all_fail_the_search_is_refused() -> None:
     def objective(setting: DPSGDSettings) -> float:
         if setting.clip > 3:
@@ -257,6 +259,7 @@ def test_a_search_that_dies_at_any_trial_goes_on_as_if_it_had_not(parallel: int,
         assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(tmp_path: Path):
     with open_journal(tmp_path / "j", {}) as journal:
         whole = search(trials=6, journal=journal)

@@ -121,6 +121,7 @@ def posterior_by_hand(
     return mean + cross @ weights, variance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validation_samples", [None, 20, 2000])
 def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
     validation_samples: int | None,
@@ -178,6 +179,7 @@ def settings_of(trials: Sequence[TrialRecord]) -> list[DPSGDSettings]:
     return [t.setting for t in trials]
 
 
+@pytest.mark.slow
 def test_the_surrogate_is_the_papers_and_predicts_the_posterior_mean_of_the_best() -> None:
     surrogate = fitted(search(trials=8, initial=8).trials)
     kernel = surrogate.model.covar_module.base_kernel

@@ -213,6 +213,7 @@ def test_a_relay_that_dies_leaves_the_sites_absent_and_the_next_call_starts_anew
         assert link.runs == 2
 
 
+@pytest.mark.slow
 def test_a_site_that_is_not_connected_is_waited_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -153,6 +153,7 @@ def test_the_hub_hears_what_became_of_a_job(
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_site_that_died_while_it_sent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server_app, "STALLED", 0.1)
     forever = threading.Event()

@@ -118,6 +118,7 @@ def test_what_the_owner_forbids_later_is_refused_from_then_on(
         assert code_of(node, hub.request("export")) is Code.REFUSED
 
 
+@pytest.mark.slow
 def test_what_the_owner_allows_is_joined(tmp_path: Path):
     allowed = {"methods": ["joined"], "epsilon_per_run": 4.0, "versions": ["0"]}
     site = owned_site(tmp_path / "north", **allowed)

@@ -69,6 +69,7 @@ def blocks(genome: Genome) -> float:
     return float(len(genome.blocks))
 
 
+@pytest.mark.slow
 def test_what_a_site_reads_is_what_it_would_have_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

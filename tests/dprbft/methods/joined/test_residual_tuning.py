@@ -128,6 +128,7 @@ def test_a_rehearsal_goes_on_after_a_death(
     assert kept(tmp_path / "died") == kept(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["rule", "tuned", "nothing"])
 def test_settings_count_relative_to_the_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str

@@ -254,6 +254,7 @@ def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted
     assert not any(e.charge.phase == "release" for e in site.account.entries)
 
 
+@pytest.mark.slow
 def test_shares_that_do_not_open_are_refused_before_anything_is_charged(run: Path):
     engine = begun(run, CONFIG, gone={Verb.ROUND: {0, 1, 2, 3}})
     with pytest.raises(BadInput):
@@ -267,6 +268,7 @@ def test_shares_that_do_not_open_are_refused_before_anything_is_charged(run: Pat
     assert not any(e.charge.phase == "release" for e in events)
 
 
+@pytest.mark.slow
 def test_a_site_of_another_trust_or_method_takes_no_part(tmp_path: Path):
     for method in ("joined", "local", "fedavg"):
         config = summed_config(federation={"method": method}, privacy={"trust": "server"})

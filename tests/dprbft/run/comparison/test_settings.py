@@ -201,6 +201,7 @@ def test_every_table_that_is_rebuilt_has_its_experiment():
     assert {p.stem for p in EXPERIMENTS} == {*WANTED, OURS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 @pytest.mark.parametrize("size", SIZES)
 def test_all_configurations_of_an_experiment_can_be_built(path: Path, size: Size):

@@ -40,6 +40,7 @@ from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "delta", "method", "anchor"),
     [
@@ -118,6 +119,7 @@ def test_pld_agrees_with_prv_and_lies_below_both_renyi_bounds(q: float, sigma: f
     assert epsilon(events, delta, method="prv") == ours_high < pld + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), GRID[::4])
 def test_renyi_is_opacus_renyi(q: float, sigma: float, steps: int) -> None:
     theirs = RDPAccountant()
@@ -209,6 +211,7 @@ def test_where_noise_is_tiny_pld_still_lies_below_renyi(q: float, sigma: float, 
     assert epsilon(events, 1e-5, interval=1e-3) <= rdp
 
 
+@pytest.mark.slow
 def test_a_small_sigma_is_not_refused_by_a_looser_bound() -> None:
     # Integer Renyi orders alone say 150 here, all orders 66, the truth is below 20.
     events = [SampledGaussian(0.001, 0.2, 10)]
@@ -254,6 +257,7 @@ def test_events_round_trip_as_json(event: Event) -> None:
     assert event_from_json(json.loads(text)) == event
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 @pytest.mark.parametrize("method", ["pld", "rdp", "prv", "gdp"])
 def test_noise_of_any_size_has_a_price(rate: float, method: Method) -> None:

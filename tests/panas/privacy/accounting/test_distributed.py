@@ -51,6 +51,7 @@ def exact_rdp(p: np.ndarray, q: np.ndarray, order: float) -> float:
     return float(logsumexp(order * np.log(p[both]) + (1 - order) * np.log(q[both]))) / (order - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "shares"), [(200, 3), (300, 1), (100.5, 9)])
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 3.0])
 def test_no_shift_costs_more_than_the_stated_gaussian(sigma: float, shares: int, multiplier: float):
@@ -108,6 +109,7 @@ def test_renyi_divergences_are_those_of_the_published_bound(sigma: float, shares
         assert exact_rdp(p, q, order) <= order * bound**2 / 2 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "shares"), [(200, 3), (100.5, 9)])
 def test_renyi_divergences_are_below_the_stated_gaussian(sigma: float, shares: int):
     vector = SummedVector(sensitivity=99, step=1, size=1)

@@ -61,6 +61,7 @@ def test_replacing_a_sample_costs_what_the_pair_of_mixtures_costs(
     assert epsilon(twice, 1e-5, relation="replace-one") > 1.2 * truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("radius", "turn"), [(1.0, 2.4), (1.0, 1.5), (1.0, 0.0), (0.6, np.pi)])
 def test_no_other_replacement_is_worse_than_the_opposite_one(radius: float, turn: float) -> None:
     q, sigma = 0.3, 0.8

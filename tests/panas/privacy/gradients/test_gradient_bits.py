@@ -82,6 +82,7 @@ def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(genome: st
         assert all(torch.equal(a, b) for a, b in zip(values, expected, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genome", NETWORKS)
 @pytest.mark.parametrize("chunk", [STEP, 48, 272])
 def test_chunks_of_other_sizes_keep_a_place_s_bits_too(genome: str, chunk: int) -> None:

@@ -52,6 +52,7 @@ def clipped(x: Tensor, y: Tensor, groups: Tensor | None, chunk: int = 0) -> Tens
     return flat(gradient.clipped_sum(x, y, CLIP, groups))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 1, 16, 48])
 @pytest.mark.parametrize("sizes", [[3, 1, 5, 2], [100, 2], [1, 1, 40, 1, 33, 7]])
 def test_a_group_has_one_gradient_that_is_clipped_once(chunk: int, sizes: list[int]) -> None:

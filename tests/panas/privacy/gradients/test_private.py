@@ -59,6 +59,7 @@ def test_the_clipped_sum_is_that_of_a_loop(genome: str, shape: tuple[int, int, i
         assert difference(expected, naive(model, x, y, 1e6)) > 0.1  # the clip does bite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, STEP, STEP + 1, 257])
 def test_every_batch_size(size: int) -> None:
     model = network("c4k3-max-c4k3", (1, 6, 5), 0)
@@ -71,6 +72,7 @@ def test_every_batch_size(size: int) -> None:
     assert [t.shape for t in got] == [p.shape for p in model.parameters()]
 
 
+@pytest.mark.slow
 def test_one_sample_moves_the_sum_by_the_clip_at_most() -> None:
     model = network("c8k3-max-c12k5", (1, 8, 8))
     x, y = data(12, 1, 8, 8)
@@ -83,6 +85,7 @@ def test_one_sample_moves_the_sum_by_the_clip_at_most() -> None:
         assert math.sqrt(moved) <= 0.01 * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
 def test_training_is_opacus_training_step_by_step(genome: str, monkeypatch: pytest.MonkeyPatch):

@@ -129,6 +129,7 @@ def test_tampering_is_named(path: Path, how: str, number: int, message: str) -> 
             assert "; put the right files back" in str(refused.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(0, 255))
 def test_no_byte_can_be_changed_and_nothing_be_cut_off(
@@ -189,6 +190,7 @@ def _append_until_killed(path: Path) -> None:
         chain.append({"value": chain.head()[0]})
 
 
+@pytest.mark.slow
 def test_a_reader_beside_a_writer_sees_a_whole_chain(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     child = os.fork()

@@ -262,6 +262,7 @@ def test_where_the_state_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         seen_before(pictures(3), Ledger(tmp_path / "own"), SHARE)
 
 
+@pytest.mark.slow
 def test_sixty_thousand_samples_take_well_under_a_second(tmp_path: Path) -> None:
     data = Samples(torch.zeros(60_000, 1, 28, 28, dtype=torch.uint8), torch.zeros(60_000).long(), 1)
     data.x.view(60_000, -1)[:, :4] = torch.arange(60_000).int()[:, None].view(torch.uint8)

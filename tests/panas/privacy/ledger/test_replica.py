@@ -293,6 +293,7 @@ def test_a_ledger_that_lost_what_it_had_acknowledged_gets_it_back(ledger: Ledger
     assert events(ledger) == [SMALL, Gaussian(7.0)]
 
 
+@pytest.mark.slow
 def test_a_death_while_missing_charges_are_put_back_is_made_good(
     spent: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def made(facts: Facts, *, network: bool, over: str | None = "shared") -> Predict
     return weighed(candidates, x, torch.arange(20) % classes, {"facts": facts.to_json()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [True, False])
 @pytest.mark.parametrize("over", ["shared", None])
 def test_all_of_it_comes_back(facts: Facts, tmp_path: Path, network: bool, over: str | None):

@@ -71,6 +71,7 @@ def test_all_is_possible_and_sums_to_one():
         assert model.logits(table(0).inputs()).shape == (0, 4)
 
 
+@pytest.mark.slow
 def test_they_come_back_from_a_file(tmp_path: Path):
     x = table(50, seed=1).inputs()
     for model, restored in (
@@ -153,6 +154,7 @@ def logistic_of(n: int = 60) -> PublicLogistic:
     return fit_public_logistic(linear_table(n))
 
 
+@pytest.mark.slow
 def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logistic, "PENALTIES", (1.0,))
     train, test = linear_table(60), linear_table(300, seed=1)

@@ -28,6 +28,7 @@ from panas.training.linear.split import (
 TEN = Pooling(sites=10, samples=150, classes=5, budget=Budget(8.0, 1e-5))
 
 
+@pytest.mark.slow
 def test_the_share_where_public_labels_teach_nothing_or_all_or_there_is_nobody():
     assert release_share(TEN, around(0, 1.0)) == RELEASE_SHARE
     assert release_share(TEN, around(FEWEST - 1, 0.0)) == RELEASE_SHARE
@@ -80,6 +81,7 @@ def test_more_to_pool_and_less_noise_promise_more(more: dict):
     assert expected_gain(replace(TEN, **more), public) > expected_gain(TEN, public)
 
 
+@pytest.mark.slow
 def test_hard_samples_ask_for_more_ridge_than_easy_ones_and_few_decide_nothing():
     assert best_penalty(around(200, 0.8), 5) > best_penalty(around(200, 0.1), 5)
     public = around(10, 0.8)

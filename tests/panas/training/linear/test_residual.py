@@ -91,6 +91,7 @@ def test_a_good_head_is_kept_and_a_bad_one_is_not():
     assert cross_validated(z, y, {"bad": bad, "": 0 * bad}, stream(0)).over == ""
 
 
+@pytest.mark.slow
 def test_few_or_no_samples_are_enough():
     z, y = blobs(3)
     assert (

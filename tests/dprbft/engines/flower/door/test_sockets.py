@@ -89,6 +89,7 @@ def closed(link: socket.socket) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [True, False])
 def test_who_says_nothing_is_closed_and_counted(
     tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_a_handshake_without_a_key_is_not_enough(tmp_path: Path, monkeypatch: py
         assert server.hall.closed["idle"] == 2
 
 
+@pytest.mark.slow
 def test_a_known_key_holds_no_connection_by_half_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
