@@ -41,7 +41,9 @@ def run(
         Literal["inprocess", "flower"] | None,
         Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
     ] = None,
-    hub: Annotated[Path | None, Option(help="Folder of a hub, whose sites are elsewhere.")] = None,
+    hub: Annotated[
+        Path | None, Option(help="A hub's folder, with its hub.toml: the sites are elsewhere.")
+    ] = None,
     facts: Annotated[
         Path | None,
         Option(help="With --hub: what a site declares (facts.json), if no public data do."),
@@ -90,8 +92,12 @@ def compare(
         str | None, Option(help="Names between commas, or all; the first is the reference.")
     ] = None,
     seeds: Annotated[int | None, Option(help="Number of seeds, from --seed (0) on.")] = None,
-    size: Annotated[str | None, Option(help="smoke (seconds; default), cpu or full.")] = None,
-    columns: Annotated[str | None, Option(help="sound (default), paper or both.")] = None,
+    size: Annotated[
+        str | None, Option(help="smoke (default: seconds), cpu (minutes), full.")
+    ] = None,
+    columns: Annotated[
+        str | None, Option(help="sound (default), paper (as published), both.")
+    ] = None,
 ) -> None:
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
     from panas_cli.commands.compare import compare as work
