@@ -15,7 +15,7 @@ A round, in its source's order:
 
 Layers agree if they have the same name and shape; the first that do not end the beginning.
 
-Source: Wang et al. 2023 ("FlexiFed: Personalized Federated Learning for Edge Sites with
+Source: Wang et al. 2023 ("FlexiFed: Personalized Federated Learning for Edge Clients with
 Heterogeneous Model Architectures"). Decisions: `max` goes by pairs, as the authors' code does;
 grouping sites by their next layer, again and again, comes to the same sets. What all have in common
 is of all sites of the run, not of a round's participants; who was absent gets the average of those

@@ -50,6 +50,6 @@ def halves(site: Site, share: float = 0.5) -> Halves:
     if not site.config.federation.remote and not all(len(part) for part in result):
         raise BadInput(
             f"expected training samples for weights and for the architecture of "
-            f"{site.paths.name}, got {len(site.data.train)} in all; use fewer clients"
+            f"{site.paths.name}, got {len(site.data.train)} in all; use fewer sites"
         )
     return result

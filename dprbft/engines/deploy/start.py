@@ -1,7 +1,7 @@
 """Starts the processes of a hub or a site; ends all when one ends, or on a signal.
 
 A hub runs Flower's SuperLink, at which the keys of its sites are registered. A site runs its node,
-which owns the data, and a relay that connects out to the hub. Nothing here imports torch.
+which owns the data, and a relay that connects out to the hub.
 """
 
 import os

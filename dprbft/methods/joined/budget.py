@@ -223,7 +223,7 @@ def _without_noise(site: Site, settings: DPSGDSettings) -> Plan:
 
 
 def _bounds(site: Site) -> list[tuple[Budget, list[Event]]]:
-    """As `Client.bounds`, with the histogram that is still to come."""
+    """As `Site.bounds`, with the histogram that is still to come."""
     coming: list[Event] = []
     if not any(e.charge.phase == "search" for e in site.account.entries):
         coming = histogram_event(site.budget, site.config.privacy.histogram_share)

@@ -132,8 +132,8 @@ def _own(kept: Bundle) -> Bundle:
     return Bundle(kept.arrays, {k: v for k, v in kept.record.items() if k != PLACE})
 
 
-def _keep(site: Site, memory: Bundle, paths: Mapping[str, object]) -> None:
-    record = {**memory.record, PLACE: dict(paths)}
+def _keep(site: Site, memory: Bundle, standing: Mapping[str, object]) -> None:
+    record = {**memory.record, PLACE: dict(standing)}
     replace(memory, record=record).write(state_file(site.home))
 
 

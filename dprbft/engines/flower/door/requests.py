@@ -58,12 +58,12 @@ def parsed(kind: Any, body: bytes | None) -> Any:
 
     if body is None:
         return None
-    release_kind = kind()
+    message = kind()
     try:
-        release_kind.ParseFromString(body)
+        message.ParseFromString(body)
     except DecodeError:
         return None
-    return release_kind
+    return message
 
 
 async def read(receive: Receive, most: int) -> bytes | None:
