@@ -161,7 +161,7 @@ def quick_tune(private: Any, out: Path, **more: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_two_tunings_spend_one_budget_opened(tmp_path: Path) -> None:
+def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
     data, ledger = images(1), opened(tmp_path / "mine")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
