@@ -22,6 +22,7 @@ from panas.evolution.records import (
     History,
 )
 from panas.evolution.selection import Individual
+from panas.evolution.surrogate import Promise
 from panas.evolution.toolbox import SearchProblem, standard_toolbox
 from panas.evolution.variation import Child, Variation
 from panas.runtime.execution import Execution
@@ -56,13 +57,14 @@ def evolve(
         PanasError: of the fitness itself.
 
     """
-    history = History(problem.prior)
+    promise = Promise(problem.prior)
+    history = History(promise)
     with Pool(execution.workers, problem.fitness) as pool:
         on_task = _candidate_counter(config, history, execution)
         toolbox = standard_toolbox(problem, config, rng, history, pool, on_task)
         if customise is not None:
             customise(toolbox)
-        search = _Search(Variation(problem, config, rng, history, toolbox))
+        search = _Search(Variation(problem, config, rng, history, promise, toolbox))
         lines = [*execution.journal.lines] if execution.journal else []
         for line in lines:
             search.restore(line)
@@ -94,6 +96,7 @@ class _Search:
 
     def __init__(self, variation: Variation) -> None:
         self._variation, self._history = variation, variation.history
+        self._promise = variation.promise
         self._problem, self._config = variation.problem, variation.config
         self._rng, self._toolbox = variation.rng, variation.toolbox
         self._records: list[GenerationRecord] = []
@@ -106,7 +109,7 @@ class _Search:
     def step(self, generation: int) -> tuple[GenerationRecord, dict[str, Any]]:
         """One generation: vary, evaluate, select; its record, and all that the next one needs."""
         history = self._history
-        scored, begun = len(history.priors), len(history.evaluations)
+        scored, begun = len(self._promise.scores), len(history.evaluations)
         if generation:
             children = self._variation.vary(self._population)
             pool = self._population + self._evaluate(generation, children)
@@ -117,7 +120,7 @@ class _Search:
             self._population = self._evaluate(generation, children)
         best, new = self._best(), history.evaluations[begun:]
         summary = self._statistics.compile(self._population)
-        fresh = {str(g): score for g, score in list(history.priors.items())[scored:]}
+        fresh = {str(g): score for g, score in list(self._promise.scores.items())[scored:]}
         self._passes += sum(e.passes for e in new)
         record = GenerationRecord(
             generation=generation,
@@ -168,7 +171,7 @@ class _Search:
             self._toolbox.remember(evaluation)
         self._population = self._individuals(line["population"])
         priors = {Genome.parse(text, blocks): score for text, score in line["priors"].items()}
-        self._history.priors |= priors
+        self._promise.scores |= priors
         self._passes = line["passes"]
         self._rng.bit_generator.state = line["rng"]
         self._records.append(GenerationRecord.from_json(line, blocks))

@@ -23,14 +23,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import TypeVar
 
+from deap import base
+
+from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness, TrainingJob
 from panas.evolution.records import Evaluation, EvolutionConfig
 from panas.runtime.errors import BadInput, PanasError
-from panas.runtime.pool import WorkerDied
+from panas.runtime.pool import Pool, WorkerDied
 from panas.runtime.seeds import one_thread
 
 Done = TypeVar("Done", Outcome, Outcome | None)
@@ -132,6 +137,30 @@ def bounded(fitness: Fitness, task: Task) -> Outcome:
     if isinstance(fitness, ResumableFitness):
         return _bounded(fitness.advance, job, seconds)
     return _bounded(lambda job: Outcome(float(fitness(job.genome))), job, seconds)
+
+
+def by_map(
+    toolbox: base.Toolbox, fitness: Fitness
+) -> Callable[[list[Task]], Iterable[Outcome | WorkerDied]]:
+    """How an `Evaluator` does jobs: `bounded`, by the toolbox's entry `map`."""
+    work = partial(bounded, fitness)
+    return lambda tasks: toolbox.map(work, tasks)
+
+
+def in_pool(
+    pool: Pool[Fitness],
+    spec: NetworkSpec,
+    on_task: Callable[[Task], None],
+    work: "partial[Outcome]",
+    tasks: Sequence[Task],
+) -> list[Outcome | WorkerDied]:
+    """Do the tasks, longest first; one process alone shares them out with other searches."""
+    fitness = work.args[0]
+    if pool.workers == 1 and isinstance(fitness, SharedFitness):
+        return [*shared_out(fitness, tasks, on_task)]
+    return pool.survive(
+        work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs, on_result=on_task
+    )
 
 
 def shared_out(

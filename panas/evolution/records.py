@@ -154,34 +154,23 @@ class Evaluation:
 
 
 class History:
-    """What a search remembers: all candidates, in order, and their scores without training.
+    """What a search remembers: all candidates, in order.
 
-    Of the scores by `prior`, which takes no training, only the order matters.
+    Of the scores by `promise`, which takes no training, only the order matters.
     """
 
-    def __init__(self, prior: GenomeScore | None) -> None:
-        self._prior = prior
+    def __init__(self, promise: GenomeScore) -> None:
+        self._promise = promise
         self.evaluations: list[Evaluation] = []
         self.first: dict[Genome, int] = {}  # place of a genome's first evaluation
-        self.priors: dict[Genome, float] = {}
 
     def remember(self, evaluation: Evaluation) -> int:
         """Note an evaluation; returns the place of its genome's first one."""
         self.evaluations.append(evaluation)
         return self.first.setdefault(evaluation.genome, len(self.evaluations) - 1)
 
-    def promise(self, genome: Genome) -> float:
-        """The prior's score of a genome; 0 without a prior."""
-        if self._prior is None:
-            return 0.0
-        if genome not in self.priors:
-            # A score may be infinite or none at all; a journal holds finite numbers only.
-            least = np.finfo(float).min
-            self.priors[genome] = float(np.nan_to_num(self._prior(genome), nan=least))
-        return self.priors[genome]
-
     def ranked(self, indices: Iterable[int], *, ties: bool) -> list[int]:
-        """Indices, the best first: trained to the end, then accurate; with `ties` by the prior."""
+        """Indices, the best first: trained to the end, then accurate; with `ties` by promise."""
 
         def key(index: int) -> tuple[bool, float]:
             return self.evaluations[index].trained, self.evaluations[index].fitness
@@ -191,7 +180,7 @@ class History:
 
         def rank(index: int) -> tuple[bool, float, float]:
             tied = ties and equals[key(index)] > 1
-            return (*key(index), self.promise(self.evaluations[index].genome) if tied else 0.0)
+            return (*key(index), self._promise(self.evaluations[index].genome) if tied else 0.0)
 
         return sorted(listed, key=rank, reverse=True)
 

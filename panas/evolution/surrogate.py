@@ -51,6 +51,24 @@ def prior_of(shape: Shape) -> GenomeScore:
     return lambda genome: capacity(genome, shape)
 
 
+class Promise:
+    """What a prior expects of genomes: each is scored once, and 0 without a prior."""
+
+    def __init__(self, prior: GenomeScore | None) -> None:
+        self._prior = prior
+        self.scores: dict[Genome, float] = {}
+
+    def __call__(self, genome: Genome) -> float:
+        """The prior's score of a genome."""
+        if self._prior is None:
+            return 0.0
+        if genome not in self.scores:
+            # A score may be infinite or none at all; a journal holds finite numbers only.
+            least = np.finfo(float).min
+            self.scores[genome] = float(np.nan_to_num(self._prior(genome), nan=least))
+        return self.scores[genome]
+
+
 def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
     """Depth to field of view, then `capacity`; a custom block is a convolution of kernel 1."""
     field, stride, own = 1, 1, 0

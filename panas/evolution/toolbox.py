@@ -14,22 +14,20 @@
 draw from Python's global `random`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from deap import base, tools
 
-from panas.architecture.cost import cost
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
-from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness
-from panas.evolution.halving import Evaluator, Task, bounded, shared_out
+from panas.evolution.fitness import Fitness, ResumableFitness
+from panas.evolution.halving import Evaluator, Task, by_map, in_pool
 from panas.evolution.records import EvolutionConfig, GenomeScore, History
 from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
-from panas.runtime.pool import Pool, WorkerDied
+from panas.runtime.pool import Pool
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,11 @@ def standard_toolbox(
     toolbox.register("mate", crossover, problem.space, rng=rng)
     toolbox.register("mutate", mutate, problem.space, rng=rng)
     rules = config if isinstance(problem.fitness, ResumableFitness) else replace(config, rungs=())
-    work = partial(bounded, problem.fitness)
-    evaluator = Evaluator(lambda tasks: toolbox.map(work, tasks), rules, problem.size)
+    evaluator = Evaluator(by_map(toolbox, problem.fitness), rules, problem.size)
     toolbox.register("evaluate", evaluator.evaluate)
     toolbox.register("remember", evaluator.remember)
     spec = NetworkSpec(shape=problem.space.shape, classes=1, width=1)
-    toolbox.register("map", _in_pool, pool, spec, on_task)
+    toolbox.register("map", in_pool, pool, spec, on_task)
     if problem.size is not None:
         toolbox.register("select", tools.selNSGA2)
     elif config.survival == "roulette":
@@ -72,19 +69,3 @@ def standard_toolbox(
     else:
         toolbox.register("select", fittest, history=history)
     return toolbox
-
-
-def _in_pool(
-    pool: Pool[Fitness],
-    spec: NetworkSpec,
-    on_task: Callable[[Task], None],
-    work: "partial[Outcome]",
-    tasks: Sequence[Task],
-) -> list[Outcome | WorkerDied]:
-    """Do the tasks, longest first; one process alone shares them out with other searches."""
-    fitness = work.args[0]
-    if pool.workers == 1 and isinstance(fitness, SharedFitness):
-        return [*shared_out(fitness, tasks, on_task)]
-    return pool.survive(
-        work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs, on_result=on_task
-    )

@@ -14,7 +14,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.evolution.records import EvolutionConfig, History
 from panas.evolution.selection import Individual, Values
-from panas.evolution.surrogate import Predictor, features
+from panas.evolution.surrogate import Predictor, Promise, features
 from panas.evolution.toolbox import SearchProblem
 
 TRIES = 20  # times that a child which was trained before is mutated again, to be a new one
@@ -38,6 +38,7 @@ class Variation:
     config: EvolutionConfig
     rng: np.random.Generator
     history: History
+    promise: Promise
     toolbox: base.Toolbox
 
     def first(self) -> list[Child]:
@@ -55,7 +56,7 @@ class Variation:
         else:
             genomes = [random_genome(space, self.rng) for _ in range(count)]
         if seeding > 1:
-            genomes = sorted(genomes, key=self.history.promise, reverse=True)
+            genomes = sorted(genomes, key=self.promise, reverse=True)
         return [Child(genome) for genome in genomes[: config.first]]
 
     def vary(self, population: Sequence[Individual]) -> list[Child]:

@@ -6,7 +6,7 @@ samples that a site loads, and all tensors that a function makes which was given
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -63,12 +63,12 @@ class Trace:
     def _is_private(self, value: object, depth: int = 2) -> bool:
         if _identity(value) in self._private:
             return True
-        return depth > 0 and any(self._is_private(part, depth - 1) for part in _parts(value))
+        return depth > 0 and any(self._is_private(part, depth - 1) for part in parts(value))
 
     def _mark(self, value: object) -> None:
         if _identity(value) not in self._private and _holds_arrays(value):
             self._private[_identity(value)] = value
-            for part in _parts(value):
+            for part in parts(value):
                 self._mark(part)
 
 
@@ -81,7 +81,8 @@ def _identity(value: object) -> int:
     return storage or id(value)
 
 
-def _parts(value: Any) -> list[Any]:
+def parts(value: Any) -> list[Any]:
+    """What a value holds: the entries of a list, tuple or dict, or the fields of a record."""
     if isinstance(value, tuple | list):
         return list(value[:50])
     if isinstance(value, dict):
@@ -93,11 +94,11 @@ def _parts(value: Any) -> list[Any]:
 def _holds_arrays(value: object, depth: int = 3) -> bool:
     if isinstance(value, Tensor | np.ndarray):
         return True
-    return depth > 0 and any(_holds_arrays(part, depth - 1) for part in _parts(value))
+    return depth > 0 and any(_holds_arrays(part, depth - 1) for part in parts(value))
 
 
 @contextmanager
-def traced(trace: Trace) -> Iterator[None]:
+def traced(trace: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
     """Note what runs inside."""
     before = sys.getprofile()
     sys.setprofile(trace)
