@@ -1,6 +1,6 @@
 """One contract for all methods that exchange updates: `dprbft.methods.updates.contract`.
 
-A new method adds its line to `tiny_methods.TINY`, and all of this holds for it.
+It holds for every module of `baselines` with a method, by the settings of its `SMOKE`.
 """
 
 import hashlib
@@ -16,8 +16,10 @@ import torch
 from deaths import Death, die_in
 from ledgers import accounts
 from recorded_wire import RecordedWire
-from tiny_methods import FREE, TINY, Tiny, method_config, side_of
+from tiny_methods import FREE, method_config, refused_options, side_of, tiny_options
 
+from baselines import fedavg
+from baselines.common.options import options_of
 from dprbft.config.families import method_names
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig, participants
@@ -51,21 +53,15 @@ of_every_method = pytest.mark.parametrize("name", NAMES)
 MakeSite = Callable[..., Site]
 
 
-def tiny_of(name: str) -> Tiny:
-    if name not in TINY:
-        pytest.fail(
-            f"no tiny settings of method {name}: add a line to tests/helpers/tiny_methods.py"
-        )
-    return TINY[name]
+PER_SITE = ("decnas", "perfedrlnas")
+"""Methods whose server keeps something of each site."""
 
 
 def config_of(name: str, privacy: dict[str, Any] | None = None, **federation: Any) -> RunConfig:
     """A run of two sites and two rounds that takes about half a second."""
-    entry = tiny_of(name)
-    options = {**entry.options, **federation.pop("options", {})}
+    options = {**tiny_options(name), **federation.pop("options", {})}
     limit = 75 * federation.get("clients", 2)
-    how = {"limit": limit, "sections": entry.settings, **federation}
-    return method_config(name, options, privacy, **how)
+    return method_config(name, options, privacy, limit=limit, **federation)
 
 
 class Whole(NamedTuple):
@@ -102,10 +98,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, float], Wh
 Get = Callable[[str, float], Whole]
 
 
-def test_there_are_methods_and_each_has_tiny_settings():
-    assert "fedavg" in NAMES
-    for name in NAMES:
-        tiny_of(name)
+def test_the_methods_are_the_modules_of_baselines():
+    files = Path(fedavg.__file__).parent.glob("[!_]*.py")
+    assert sorted(NAMES) == sorted(file.stem for file in files)
 
 
 @of_every_method
@@ -214,7 +209,7 @@ def test_orders_are_the_same_at_every_call_and_for_whoever_else_is_asked(name: s
 @pytest.mark.thorough
 def test_it_learns_in_its_smoke_setting(name: str, tmp_path: Path):
     smoke = getattr(update_method(name), "SMOKE", None)
-    assert smoke is not None, f"no SMOKE in dprbft/methods/{name}.py: settings in which it learns"
+    assert smoke is not None, f"no SMOKE in baselines/{name}.py: settings in which it learns"
     settings = {"method": name, "clients": 2, "partition": "iid"}
     data = {"dataset": "digits", "public_limit": 0}  # as a comparison's smoke size
     run = carried(tmp_path / "r", build_config({"federation": settings, "data": data}, dict(smoke)))
@@ -226,14 +221,17 @@ def test_it_learns_in_its_smoke_setting(name: str, tmp_path: Path):
 
 
 @of_every_method
-@pytest.mark.parametrize("kind", ["unknown", "out-of-range"])
-def test_a_bad_option_is_refused_in_one_line(name: str, kind: str, tmp_path: Path):
-    refused = {"nonsense": 1} if kind == "unknown" else tiny_of(name).refused
-    with pytest.raises(BadInput, match=r"^expected .*, got .*; .*$") as error:
-        prepare(tmp_path / "r", config_of(name, options=refused), resume=False)
-    assert "\n" not in str(error.value)
-    assert next(iter(refused)) in str(error.value)
-    assert not (tmp_path / "r").exists()
+def test_a_bad_option_is_refused_in_one_line(name: str, tmp_path: Path):
+    bad = [("nonsense", 1), *refused_options(name)]
+    for key, value in bad:
+        with pytest.raises(BadInput, match=r"^expected .*, got .*; .*$") as error:
+            options_of(config_of(name, options={key: value}), update_method(name).Options)
+        assert "\n" not in str(error.value)
+        assert key in str(error.value)
+    for key, value in (bad[0], bad[-1]):
+        with pytest.raises(BadInput, match=key):
+            prepare(tmp_path / "r", config_of(name, options={key: value}), resume=False)
+        assert not (tmp_path / "r").exists()
 
 
 class Sealed(Samples):
@@ -339,7 +337,7 @@ def test_what_the_server_keeps_does_not_grow(name: str, whole: Get, tmp_path: Pa
     six = sum(sizes(carried(tmp_path / "rounds", config_of(name, FREE, rounds=6))))
     assert six <= 1.02 * two + 4 * A_ROUND
     four = carried(tmp_path / "sites", config_of(name, FREE, clients=4))
-    if not tiny_of(name).per_site:
+    if name not in PER_SITE:
         assert sum(sizes(four)) <= 1.02 * two + 2 * A_ROUND
 
 

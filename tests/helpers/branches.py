@@ -1,12 +1,14 @@
 """Every branch of a verb whose outcome could depend on rows, and why an answer tells nothing of it.
 
 `docs/branches.md` is this table: `python tests/helpers/branches.py > docs/branches.md` writes it
-anew. Tests drive each verb of each method on neighbouring data sets, and refuse a verb or a method
-without an entry.
+anew. Tests drive each verb of each method on neighbouring data sets, and refuse a verb without an
+entry. A method needs one in `OF_METHOD` only if the size of its message follows from noised counts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from dprbft.config.families import family_of
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,6 @@ class Branch:
 NOTHING = "nothing"
 CHARGED = "the noised message"
 GREETED = "DONE or ABSENT"
-
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "joined": ("joined",),
-    "rounds": ("dprbft", "local"),
-    "updates": (
-        *("decnas", "dp_fnas", "feathers", "fedavg", "fedgh", "fedgh_published", "fedproto"),
-        *("flexifed", "perfedrlnas"),
-    ),
-}
-"""Methods by what a site does when it is asked."""
 
 GREETING: Mapping[str, tuple[Branch, ...]] = {
     "hello": (
@@ -270,7 +262,7 @@ OF_METHOD: Mapping[str, tuple[Branch, ...]] = {
     ),
 }
 OF_METHOD = {**OF_METHOD, "fedgh_published": OF_METHOD["fedgh"], "fedproto": OF_METHOD["fedgh"]}
-"""What only one method has, of its rounds."""
+"""What only one method has, of its rounds: how many bytes it sends follows from noised counts."""
 
 TABLES: Mapping[str, Mapping[str, tuple[Branch, ...]]] = {
     "joined": JOINED,
@@ -281,10 +273,7 @@ TABLES: Mapping[str, Mapping[str, tuple[Branch, ...]]] = {
 
 def branches(method: str, verb: str) -> tuple[Branch, ...]:
     """The branches of a verb in a method; KeyError if nobody has listed them."""
-    family = next((name for name, methods in FAMILIES.items() if method in methods), None)
-    if family is None:
-        raise KeyError(f"no family of method {method} in {__file__}")
-    listed = {**GREETING, **TABLES[family]}[verb]
+    listed = {**GREETING, **TABLES[family_of(method).name]}[verb]
     return listed + (OF_METHOD.get(method, ()) if verb == "round" else ())
 
 
@@ -302,8 +291,9 @@ ledger, the message.
 
 Tests drive every verb of every method on neighbouring data sets and compare what crosses. The sets
 differ by one sample, extreme values, NaN, other classes, duplicates, few samples
-(`tests/dprbft/neighbours/`). This page is written from their list (`tests/helpers/branches.py`); a
-verb or a method without an entry fails them.
+(`tests/dprbft/neighbours/`). This page is written from their list (`tests/helpers/branches.py`). A
+verb without an entry fails them. A method needs an entry of its own where the size of its message
+follows from noise.
 """
 TITLES: Mapping[str, str] = {
     "joined": "Method joined",

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from branches import OF_METHOD
 from neighbours import Owner, Trial
-from tiny_methods import TINY
+from tiny_methods import tiny_options
 
 from dprbft.config.families import method_names
 from dprbft.config.files import merge
@@ -17,24 +18,18 @@ SUMMED: Mapping[str, Any] = {"privacy": {"network": "stays", "trust": "secure-su
 GROUPED = Owner(settings={"group": "who"}, columns=("who",))
 
 
-NOISED = ("decnas", "feathers", "fedgh", "fedgh_published", "fedproto", "perfedrlnas")
-"""Methods whose messages have as many bytes as noised counts decide (`branches.OF_METHOD`)."""
-
-
 def _updates(name: str, **more: Any) -> Trial:
     """A run of a method that exchanges updates, on pictures as its own tests have them."""
-    settings = merge(
-        {"federation": {"options": TINY[name].options}, "search": {}}, dict(TINY[name].settings)
-    )
+    settings = {"federation": {"options": tiny_options(name)}, "search": {}}
     owner = Owner(table=False, settings={"releases": [name]})
-    noised = ("round",) if name in NOISED else ()
+    noised = ("round",) if name in OF_METHOD else ()
     return Trial(name, name, merge(settings, more), owner, public=0, noised=noised)
 
 
 UPDATES = {
     name: _updates(name)
     for name in method_names()
-    if FederationSettings(method=name).family.sends == "updates" and name in TINY
+    if FederationSettings(method=name).family.sends == "updates"
 }
 TRIALS: dict[str, Trial] = {
     trial.name: trial
