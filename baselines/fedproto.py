@@ -48,7 +48,7 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.gradients.apart import keeps_samples_apart
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
-from panas.training.any_model import logits_of
+from panas.training.any_model import Objective, logits_of
 
 
 @keeps_samples_apart
@@ -110,7 +110,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     o = options_of(site.config, Options)
     prototypes, known = (order.bundle.arrays[name].to(site.device) for name in PROTOTYPES)
     loss = prototype_loss(prototypes, known, o.importance)
-    how = LocalTraining(optimizer=optimizer_of(o), round=order.round, loss=loss)
+    how = LocalTraining(optimizer=optimizer_of(o), round=order.round, objective=Objective(loss))
     return five.means_round(site, memory, _loaded(site, memory.arrays), how, o.width)
 
 

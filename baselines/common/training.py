@@ -17,10 +17,9 @@ from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site
 from dprbft.updates import Bundle
 from panas.data.samples import Samples
-from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.noise import SystemNoise
 from panas.runtime.seeds import stream
-from panas.training.any_model import train_model, train_model_private
+from panas.training.any_model import CROSS_ENTROPY, Objective, train_model, train_model_private
 from panas.training.sgd import OptimizerConfig
 
 
@@ -30,7 +29,7 @@ class LocalTraining:
 
     optimizer: OptimizerConfig
     round: int
-    loss: Loss = cross_entropy  # one a sample
+    objective: Objective = CROSS_ENTROPY
     most: float | None = None  # norm of a batch's gradient, without privacy
 
 
@@ -55,11 +54,23 @@ def train_locally(
         model.to(site.device)
         if plan:
             train_model_private(
-                model, samples, plan=plan, config=how.optimizer, noise=SystemNoise(), loss=how.loss
+                model,
+                samples,
+                plan=plan,
+                config=how.optimizer,
+                noise=SystemNoise(),
+                objective=how.objective,
             )
         elif len(samples):
             rng = stream(site.config.seed, "client", site.id, "round", how.round, "train")
-            train_model(model, samples, config=how.optimizer, rng=rng, loss=how.loss, most=how.most)
+            train_model(
+                model,
+                samples,
+                config=how.optimizer,
+                rng=rng,
+                objective=how.objective,
+                most=how.most,
+            )
     undo_divergence(model, before)
     return spending, receipt.id
 

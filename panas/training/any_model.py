@@ -1,5 +1,8 @@
 """Train and evaluate any network that maps images to logits, with DP-SGD or without."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -24,6 +27,28 @@ from panas.training.sgd import (
     steps_of,
 )
 
+Penalty = Callable[[Sequence[nn.Parameter]], Tensor]
+"""A term of parameters that reads no sample, as the distance to weights that were received."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What training minimises: the mean of a loss over samples, plus a penalty.
+
+    Privacy: the gradient of the penalty is added after clipping and noise, and costs nothing.
+    """
+
+    loss: Loss = cross_entropy  # one a sample
+    penalty: Penalty | None = None
+
+    def add_penalty(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Add the penalty's gradient to the one that the parameters have."""
+        if self.penalty is not None:
+            self.penalty(parameters).backward()
+
+
+CROSS_ENTROPY = Objective()
+
 
 def train_model(
     model: nn.Module,
@@ -31,10 +56,10 @@ def train_model(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    loss: Loss = cross_entropy,
+    objective: Objective = CROSS_ENTROPY,
     most: float | None = None,
 ) -> None:
-    """Train in place without privacy; `rng` orders the samples, `most` clips a batch's gradient.
+    """Train in place without privacy; `rng` orders the samples, `most` clips the loss's gradient.
 
     A last batch of one is left out where there are others: BatchNorm cannot normalise it. BadInput
     if there are no samples.
@@ -51,9 +76,10 @@ def train_model(
             set_rate(optimizer, config, step, steps)
             optimizer.zero_grad(set_to_none=True)
             x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
-            loss(model(x), y).mean().backward()
+            objective.loss(model(x), y).mean().backward()
             if most is not None:
                 nn.utils.clip_grad_norm_(parameters, most)
+            objective.add_penalty(parameters)
             optimizer.step()
             step += 1
 
@@ -65,7 +91,7 @@ def train_model_private(
     plan: Plan,
     config: OptimizerConfig,
     noise: NoiseSource,
-    loss: Loss = cross_entropy,
+    objective: Objective = CROSS_ENTROPY,
 ) -> None:
     """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
 
@@ -76,12 +102,14 @@ def train_model_private(
     """
     model.train()
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer, gradient = make_optimizer(parameters, config), PrivateGradient(model, loss)
+    optimizer = make_optimizer(parameters, config)
+    gradient = PrivateGradient(model, objective.loss)
     device, groups = parameters[0].device, samples.groups
     for batch in plan.batches(noise, len(samples), groups):
         x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
         drawn = None if groups is None else groups[batch]
         gradient.step(x, y, plan.clip_and_noise, noise, drawn)
+        objective.add_penalty(parameters)
         optimizer.step()
 
 

@@ -9,7 +9,7 @@ import torch
 from noises import NoNoise as Zeros
 from plans import plan_of
 from tiny_networks import FIXED_HEAD, SGD, data, flat, networks, packed, unpacked
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.head import Head
@@ -18,7 +18,7 @@ from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
-from panas.training.any_model import fit_private
+from panas.training.any_model import Objective, fit_private, train_model, train_model_private
 from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, Trainer, fit
 
@@ -266,6 +266,31 @@ def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, bat
         fit_private(bottom, head, samples, plan=plan, config=SGD, noise=noise)
         error = (flat(bottom, head) - expected[plan.steps - 1]).norm()
         assert float(error) < 1e-5 * float(moved)
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_penalty_is_added_behind_clip_and_noise(private: bool) -> None:
+    def trained(slope: float) -> Tensor:
+        bottom, head = networks()
+        model = nn.Sequential(bottom, head)
+        objective = Objective(penalty=lambda weights: slope * weights[-1].sum())
+        rng = np.random.default_rng(8)
+        if private:  # one step of all samples, whose gradient has norm 1e-4 at most
+            plan, noise = plan_of(15, 15, 1e-4, epochs=1), NoNoise(rng)
+            train_model_private(
+                model, data(15), plan=plan, config=SGD, noise=noise, objective=objective
+            )
+        else:
+            config = replace(SGD, batch_size=15, epochs=1)
+            train_model(model, data(15), config=config, rng=rng, objective=objective, most=1e-4)
+        return flat(model)
+
+    moved = trained(0.0) - trained(2.0)
+    biases = len(networks()[1].linear.bias)
+    assert not moved[:-biases].any()
+    torch.testing.assert_close(
+        moved[-biases:], torch.full((biases,), 2.0 * SGD.learning_rate).double()
+    )
 
 
 @pytest.mark.slow
