@@ -9,10 +9,13 @@ A round, in its source's order:
 
 1. the server sends w^t
 2. each participant minimises its own loss plus the proximal term for some epochs
-3. the server averages their weights, each alike
+3. the server averages their weights, each by its number of training samples (a noised one, or
+   declared public)
 
-Source: Li et al. 2020, algorithm 2 and equation 2. Deviations: all participants make as many
-epochs; under DP, batches are Poisson and the network has no BatchNorm.
+Source: Li et al. 2020, algorithm 2 and equation 2. Deviations: there, participants are drawn by
+their numbers of samples and averaged alike; here they are drawn alike and averaged by samples, so
+that mu = 0 is `baselines.fedavg`. All participants make as many epochs. Under DP, batches are
+Poisson and the network has no BatchNorm.
 
 Privacy: step 2 is DP-SGD, charged before it reads a sample. The gradient of the proximal term,
 mu (w - w^t), reads no sample: it is added after noise, and costs nothing.
@@ -26,7 +29,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from baselines.common.averaging import Mean
+from baselines.common.averaging import Mean, number_in
 from baselines.common.models import (
     kept,
     loaded,
@@ -76,7 +79,7 @@ class Options(Section):
     batch_size: Annotated[int, Field(ge=1)] = 64  # under DP an expected one
     epochs: Annotated[int, Field(ge=1)] = 1  # passes a round
     clip: Annotated[float, Field(gt=0)] = 1.0  # norm of a sample's gradient under DP
-    proximal: Annotated[float, Field(ge=0)] = 0.01  # mu
+    proximal: Annotated[float, Field(ge=0)] = 0.01  # mu; the paper tries 0.001 to 1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     widths: tuple[Annotated[int, Field(ge=1)], ...] = (16, 32)  # channels of the convolutions
     hidden: Annotated[int, Field(ge=1)] = 64  # of the last layer but one
@@ -106,7 +109,8 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     o, model = options_of(site.config, Options), _loaded(site, order.bundle.arrays)
     objective = Objective(penalty=distance(model, o.proximal))
     how = LocalTraining(optimizer=optimizer_of(o), round=order.round, objective=objective)
-    return weights_round(site, model, Bundle(order.bundle.arrays, memory.record), how)
+    sized = {"samples": site.units}
+    return weights_round(site, model, Bundle(order.bundle.arrays, memory.record), how, sized)
 
 
 def distance(model: nn.Module, mu: float) -> Penalty:
@@ -147,10 +151,10 @@ orders = orders_for_all
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 3: the mean; the old weights if nobody sent any."""
+    """Step 3: the weighted mean; the old weights if nobody sent any."""
     mean = Mean(memory.arrays)
     for update in updates:
-        mean.add(update.bundle.arrays, 1.0)
+        mean.add(update.bundle.arrays, number_in(update.bundle.record, "samples"))
     return Bundle(mean.result() or memory.arrays)
 
 

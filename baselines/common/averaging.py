@@ -61,7 +61,9 @@ def number_in(record: Mapping[str, Any], name: str) -> float:
     """A number of an update's record; BadInput if it is none, or not finite."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
-        raise BadInput(f"expected a finite number {name!r} in an update, got others")
+        raise BadInput(
+            f"expected a finite number {name!r} in an update's record, got {value!r:.60}; send one"
+        )
     return float(value)
 
 
@@ -69,7 +71,9 @@ def weight_in(record: Mapping[str, Any], name: str) -> float:
     """A number above 0 of an update's record, with which it counts; BadInput if it is none."""
     weight = number_in(record, name)
     if not weight > 0:
-        raise BadInput(f"expected {name!r} above 0 in an update, got others")
+        raise BadInput(
+            f"expected {name!r} above 0 in an update's record, got {weight}; send a larger one"
+        )
     return weight
 
 

@@ -72,17 +72,17 @@ def test_the_larger_mu_is_the_nearer_a_site_stays(make_site: MakeSite, tmp_path:
     assert distances[2] < 0.9 * distances[0]
 
 
-def test_the_server_takes_the_mean(make_site: MakeSite, tmp_path: Path):
-    site = site_with(make_site, tmp_path / "r", "fedprox")
-    side = side_of(site)
+def test_the_server_averages_by_samples(make_site: MakeSite, tmp_path: Path):
+    side = side_of(site_with(make_site, tmp_path / "r", "fedprox"))
     start = fedprox.server_start(side)
-    sent = [
-        Update(
-            i, 1, Bundle({n: torch.full_like(w, value) for n, w in start.arrays.items()}), ("r",)
-        )
-        for i, value in enumerate((1.0, 3.0))
-    ]
+
+    def filled(value: float, samples: int) -> Bundle:
+        arrays = {n: torch.full_like(w, value) for n, w in start.arrays.items()}
+        return Bundle(arrays, {"samples": samples})
+
+    sent = [Update(0, 1, filled(1.0, 30), ("r",)), Update(1, 1, filled(5.0, 10), ("r",))]
     mean = fedprox.server_round(side, start, sent, np.random.default_rng(0))
-    assert all(bool((w == 2.0).all()) for w in mean.arrays.values())
+    for w in mean.arrays.values():
+        torch.testing.assert_close(w, torch.full_like(w, 2.0))
     kept = fedprox.server_round(side, start, [], np.random.default_rng(0))
     assert all(torch.equal(kept.arrays[n], w) for n, w in start.arrays.items())
