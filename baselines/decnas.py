@@ -1,6 +1,6 @@
 """DecNAS: a network shrunk layer by layer; groups of sites try a candidate each, side by side.
 
-Algorithm 4.1, in its order; what is pruned: `networks.pruning`; a site's part: `_decnas_search`.
+Algorithm 4.1, in its order; what is pruned: `networks.pruning`; a site's part: `searches.decnas`.
 
 1. sites train the given network, GM_0, by FedAvg: the "start" ("actively trained", section 4)
 2. of an iteration: the next budget; one pruned network a layer (lines 3, 6)
@@ -51,22 +51,6 @@ import numpy as np
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from baselines._decnas_search import (
-    GLOBAL,
-    Candidate,
-    Here,
-    Point,
-    Progress,
-    SiteFacts,
-    SiteWork,
-    Step,
-    check_networks,
-    counting_noise,
-    fused_accuracy,
-    partition,
-    ranked,
-    search_round,
-)
 from baselines.common.averaging import Mean, number_in
 from baselines.common.models import predictor_of, size_of
 from baselines.common.options import UNPROTECTED, options_of
@@ -86,6 +70,22 @@ from baselines.networks.pruning import (
     uniform_within,
     widths_of,
     with_widths,
+)
+from baselines.searches.decnas import (
+    GLOBAL,
+    Candidate,
+    Here,
+    Point,
+    Progress,
+    SiteFacts,
+    SiteWork,
+    Step,
+    check_networks,
+    counting_noise,
+    fused_accuracy,
+    partition,
+    ranked,
+    search_round,
 )
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of

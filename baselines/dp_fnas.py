@@ -41,7 +41,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from baselines._dp_fnas_search import (
+from baselines.common.averaging import Mean
+from baselines.common.halves import halves, planned_halves
+from baselines.common.models import accuracy_at, predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
+from baselines.common.spending import Mechanism, Spending
+from baselines.networks.cnns import weights_of
+from baselines.networks.darts import SuperNetwork, discretised, is_alpha
+from baselines.searches.dp_fnas import (
     Options,
     Part,
     Prepaid,
@@ -57,13 +64,6 @@ from baselines._dp_fnas_search import (
     reads,
     search_rounds,
 )
-from baselines.common.averaging import Mean
-from baselines.common.halves import halves, planned_halves
-from baselines.common.models import accuracy_at, predictor_of, size_of
-from baselines.common.options import UNPROTECTED, options_of
-from baselines.common.spending import Mechanism, Spending
-from baselines.networks.cnns import weights_of
-from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.config.schema import rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn

@@ -1,7 +1,7 @@
 """FEATHERS: architecture and hyperparameters searched together, for one network for all sites.
 
 A run has two stages of `federation.rounds`, search and evaluation. Each alternates phases
-(`baselines._feathers_search`); a round, in its source's order:
+(`baselines.searches.feathers`); a round, in its source's order:
 
 1. the server sends the network and a setting of hyperparameters: in an HO phase one that it drew
    (algorithm 1, lines 7 to 9), in a training phase the best (lines 15 to 17)
@@ -38,7 +38,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from baselines._feathers_search import (
+from baselines.common.averaging import Mean, number_in, weight_in
+from baselines.common.halves import planned_halves
+from baselines.common.models import accuracy_at, loaded, predictor_of, size_of
+from baselines.common.options import UNPROTECTED, options_of
+from baselines.common.spending import Planned, begin, current
+from baselines.common.training import undo_divergence
+from baselines.networks.cnns import weights_of
+from baselines.searches.feathers import (
     Course,
     Options,
     Phase,
@@ -59,13 +66,6 @@ from baselines._feathers_search import (
     train,
     updated,
 )
-from baselines.common.averaging import Mean, number_in, weight_in
-from baselines.common.halves import planned_halves
-from baselines.common.models import accuracy_at, loaded, predictor_of, size_of
-from baselines.common.options import UNPROTECTED, options_of
-from baselines.common.spending import Planned, begin, current
-from baselines.common.training import undo_divergence
-from baselines.networks.cnns import weights_of
 from dprbft.config.schema import rounds_of
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn

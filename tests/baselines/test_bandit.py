@@ -13,14 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines._feathers_search import (
+from baselines.feathers import reward
+from baselines.searches.feathers import (
     Bandit,
     draw,
     longest_phase,
     settings_of,
     updated,
 )
-from baselines.feathers import reward
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 

@@ -4,7 +4,7 @@ import torch
 from sample_gradients import loop
 from torch import Tensor, nn
 
-from baselines._dp_fnas_search import Part, batch_gradient
+from baselines.searches.dp_fnas import Part, batch_gradient
 from panas.data.samples import Samples
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan

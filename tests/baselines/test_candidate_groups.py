@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines._decnas_search import (
+from baselines.searches.decnas import (
     BALANCE,
     SiteFacts,
     frequencies,

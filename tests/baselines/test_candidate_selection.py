@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines._decnas_search import Candidate, degradation, fused_accuracy, ranked
+from baselines.searches.decnas import Candidate, degradation, fused_accuracy, ranked
 from panas.runtime.errors import BadInput
 
 

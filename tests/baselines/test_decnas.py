@@ -14,8 +14,8 @@ from site_data import with_data
 from tiny_methods import FREE, method_config, side_of
 
 from baselines import decnas
-from baselines._decnas_search import Here, label_counts, right_and_wrong, stand_apart
 from baselines.networks.cnns import weights_of
+from baselines.searches.decnas import Here, label_counts, right_and_wrong, stand_apart
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -202,7 +202,7 @@ def test_without_room_for_reports_a_site_trains_and_says_nothing(
     def refuse(*_: object) -> None:
         raise BudgetExhausted("expected room, got none; raise --epsilon")
 
-    monkeypatch.setattr("baselines._decnas_search.right_and_wrong", refuse)
+    monkeypatch.setattr("baselines.searches.decnas.right_and_wrong", refuse)
     site = make_site(config({}, **TWO), tmp_path / "r")
     first, second, _ = two_rounds(site)
     assert "counts" not in first.bundle.record

@@ -13,12 +13,12 @@ from tiny_methods import FREE, method_config, side_of
 from torch import Tensor
 from torch.nn import functional as F
 
-from baselines import _dp_fnas_search as gradients
 from baselines import dp_fnas
-from baselines._dp_fnas_search import asked, loaded, search_rounds
 from baselines.common.halves import halves, planned_halves
 from baselines.networks.darts import SuperNetwork, discretised
 from baselines.networks.searched import alphas_of, weights_but_alphas
+from baselines.searches import dp_fnas as gradients
+from baselines.searches.dp_fnas import asked, loaded, search_rounds
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.site.site import Site

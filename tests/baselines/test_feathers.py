@@ -17,7 +17,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from baselines import feathers
-from baselines._feathers_search import (
+from baselines.feathers import after
+from baselines.networks.cnns import initialise
+from baselines.networks.darts import DartsSpace, SuperNetwork
+from baselines.networks.mlp_space import MixedMLP, MLPSpace
+from baselines.networks.searched import alphas_of, weights_but_alphas
+from baselines.searches.feathers import (
     Bandit,
     Descent,
     SiteState,
@@ -34,11 +39,6 @@ from baselines._feathers_search import (
     space_of,
     weighted_loss,
 )
-from baselines.feathers import after
-from baselines.networks.cnns import initialise
-from baselines.networks.darts import DartsSpace, SuperNetwork
-from baselines.networks.mlp_space import MixedMLP, MLPSpace
-from baselines.networks.searched import alphas_of, weights_but_alphas
 from dprbft.config.schema import RunConfig
 from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tiny_methods import FREE, method_config
 
-from baselines._dp_fnas_search import Prepaid, Steps, paid_step, plan_steps
 from baselines.common.spending import Mechanism
+from baselines.searches.dp_fnas import Prepaid, Steps, paid_step, plan_steps
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import SampledGaussian, Unprotected
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from baselines._decnas_search import GLOBAL, Progress, SiteFacts
 from baselines.decnas import (
     Load,
     SearchSettings,
@@ -21,6 +20,7 @@ from baselines.decnas import (
 )
 from baselines.networks.cnns import weights_of
 from baselines.networks.pruning import plain_network, prunable, resource_of, widths_of
+from baselines.searches.decnas import GLOBAL, Progress, SiteFacts
 from dprbft.updates import Bundle, Update, named
 from panas.runtime.errors import BadInput
 

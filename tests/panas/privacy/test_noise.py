@@ -288,7 +288,7 @@ def makers(name: str) -> set[str]:
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
     rehearsals = {"panas/tuning/objective.py", "dprbft/methods/joined/tuning.py"}
     # And where a run has no budget, so that its ledger claims no protection.
-    unprotected = {"baselines/_dp_fnas_search.py"}
+    unprotected = {"baselines/searches/dp_fnas.py"}
     assert makers("ReproducibleNoise") == rehearsals | unprotected
     assert makers("SystemNoise")
 
