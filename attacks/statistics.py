@@ -6,9 +6,8 @@ Source: Clopper and Pearson 1934; Efron 1981; Hall 1988.
 import math
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.stats import beta
-from scipy.stats import t as student
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
@@ -36,12 +35,12 @@ def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float,
 
 def lower_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
     """Clopper-Pearson lower bounds for each number of hits of n, each wrong with `error`."""
-    return np.where(hits > 0, beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
+    return np.where(hits > 0, scipy.stats.beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
 
 
 def upper_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
     """Clopper-Pearson upper bounds for each number of hits of n, each wrong with `error`."""
-    return np.where(hits < n, beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
+    return np.where(hits < n, scipy.stats.beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
 
 
 def mean_interval(
@@ -114,9 +113,9 @@ def gain_bounds(
         centres, spreads = _ratios(counts, top, bottom)
         parts.append((centres - centre) / np.maximum(spreads, floor))
     shown = max(error, TAIL / draws)
-    rare = float(student.isf(error, n - 1))
+    rare = float(scipy.stats.t.isf(error, n - 1))
     quantiles = np.quantile(np.concatenate(parts), 1 - shown, axis=0)
-    quantiles *= rare / float(student.isf(shown, n - 1))
+    quantiles *= rare / float(scipy.stats.t.isf(shown, n - 1))
     # Spreads are n^(1/2) standard errors without the correction for n - 1; so are the draws'.
     return centre[0] - np.maximum(quantiles, rare / math.sqrt(n - 1)) * spread[0]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.special import chdtr, chdtrc
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, chdtrc, ndtri
 from torch import Tensor
 
 from panas.privacy.noise import NoiseSource, SystemNoise
@@ -145,7 +145,7 @@ def _compressed(
     sent, ones = claim.arrays[name], torch.ones_like(exact)
     if claim.compression == "none":
         return 0 * ones, ones, 2 * ones
-    z = norm.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    z = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
     noise = torch.from_numpy(z / (z**2).mean() ** 0.5)
     mean, fourth = torch.zeros_like(exact), torch.zeros_like(exact)
     for value in noise:
@@ -192,4 +192,4 @@ def _part(name: str, numbers: Numbers, error: float) -> PartNoise:
 
 @cache
 def _quantiles(k: float, error: float) -> tuple[float, float]:
-    return float(chi2.ppf(error / 2, k)), float(chi2.isf(error / 2, k))
+    return float(scipy.stats.chi2.ppf(error / 2, k)), float(scipy.stats.chi2.isf(error / 2, k))

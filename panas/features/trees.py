@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.ensemble import ExtraTreesClassifier
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
@@ -83,6 +82,8 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
 
 def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator) -> Forest:
     """A forest of labelled rows, n >= 1."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
     grown = ExtraTreesClassifier(
         TREES,
         max_leaf_nodes=LEAVES,

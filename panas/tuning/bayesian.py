@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.stats import qmc
 
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.execution import Execution
@@ -102,7 +102,9 @@ class Strategy:
 
 def design(initial: int, stream: int) -> Float[np.ndarray, "initial 5"]:
     """The first points: a Latin hypercube, so that each axis is covered evenly."""
-    return qmc.LatinHypercube(5, rng=np.random.default_rng((stream, 0, 0))).random(initial)
+    return scipy.stats.qmc.LatinHypercube(5, rng=np.random.default_rng((stream, 0, 0))).random(
+        initial
+    )
 
 
 def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:

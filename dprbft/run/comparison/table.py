@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy import stats
+import scipy
 
 from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.experiment import COLUMNS, ColumnName
@@ -38,7 +38,7 @@ def paired(own: Sequence[float], other: Sequence[float]) -> Difference | None:
     if not gains:
         return None
     error = stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else None
-    p = float(stats.ttest_rel(own, other).pvalue) if error else None
+    p = float(scipy.stats.ttest_rel(own, other).pvalue) if error else None
     return Difference(mean=fmean(gains), error=error, p=p, pairs=len(gains))
 
 

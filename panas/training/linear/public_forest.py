@@ -16,11 +16,11 @@ term, a standard normal prior of log T, keeps T near 1 where rows are few.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +28,9 @@ from panas.data.samples import Samples
 from panas.features.exact import logs
 from panas.runtime.seeds import stream
 from panas.training.baselines import MOST_SAMPLES, at_most, features, fit_baselines
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestClassifier
 
 SMOOTHED = 1.0  # votes that all classes share, beside one vote of each tree: no class is impossible
 SEED = 0
@@ -124,7 +127,7 @@ def smoothed(
     return (votes + SMOOTHED / votes.shape[1]) / (trees[:, None] + SMOOTHED)
 
 
-def _as_arrays(model: RandomForestClassifier, classes: int) -> PublicForest:
+def _as_arrays(model: "RandomForestClassifier", classes: int) -> PublicForest:
     trees = [estimator.tree_ for estimator in model.estimators_]
     shape = len(trees), max(tree.node_count for tree in trees)
     column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
