@@ -7,6 +7,7 @@ import typer
 from typer import Argument, Option
 
 from panas.runtime.errors import BadInput
+from panas_cli import commands
 from panas_cli.front import Json
 
 deploy = typer.Typer(help="A federation across machines: its folders, checks, start and state.")
@@ -27,10 +28,8 @@ def init(
     json: Json = False,
 ) -> None:
     """Write all that a deployment needs: keys, certificates, one folder a site and the hub's."""
-    from panas_cli.commands.sites.deploy import init as work
-
     names = [name.strip() for name in sites.split(",") if name.strip()]
-    work(out, names, (host, port, days), keys=keys, json=json)
+    commands.sites.deploy.init(out, names, (host, port, days), keys=keys, json=json)
 
 
 @deploy.command("key")
@@ -39,9 +38,7 @@ def key(
     json: Json = False,
 ) -> None:
     """Make this site's key where it stays; show its fingerprint, and those of the other sites."""
-    from panas_cli.commands.sites.deploy import key as work
-
-    work(site, json=json)
+    commands.sites.deploy.key(site, json=json)
 
 
 @deploy.command("renew")
@@ -50,9 +47,7 @@ def renew(
     days: Days = 365,
 ) -> None:
     """Give the hub a new certificate of the same authority."""
-    from panas_cli.commands.sites.deploy import renew as work
-
-    work(folder, days)
+    commands.sites.deploy.renew(folder, days)
 
 
 @deploy.command("start")
@@ -68,9 +63,7 @@ def start(site: SiteFolder = None, hub: HubFolder = None) -> None:
 def check(site: SiteFolder = None, hub: HubFolder = None, json: Json = False) -> None:
     """Check all that a site or the hub needs, before anyone starts; nothing is charged."""
     folder = one_of(site, hub)
-    from panas_cli.commands.sites.deploy import check as work
-
-    raise typer.Exit(work(folder, of_site=site is not None, json=json))
+    raise typer.Exit(commands.sites.deploy.check(folder, of_site=site is not None, json=json))
 
 
 @deploy.command("status")
@@ -82,12 +75,10 @@ def status(
 ) -> None:
     """Show who is connected, the round, and what releases cost; at a site, its own ledger."""
     folder = one_of(site, hub)
-    from panas_cli.commands.sites.status import of_hub, of_site
-
     if site:
-        of_site(folder, json=json)
+        commands.sites.status.of_site(folder, json=json)
     else:
-        of_hub(folder, run, json=json)
+        commands.sites.status.of_hub(folder, run, json=json)
 
 
 @deploy.command("demo")
@@ -96,9 +87,7 @@ def demo() -> None:
     from dprbft.secure_sum.identity import need_library
 
     need_library()
-    from panas_cli.commands.sites.demo import demo as work
-
-    work()
+    commands.sites.demo.demo()
 
 
 def one_of(site: Path | None, hub: Path | None) -> Path:

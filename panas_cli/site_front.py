@@ -7,8 +7,9 @@ import typer
 from typer import Argument, Option
 
 from panas.runtime.errors import BadInput
+from panas_cli import commands
 from panas_cli.front import Json
-from panas_cli.site_options import declared_by, ranges_of
+from panas_cli.options import declared_by, ranges_of
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
 Site = Annotated[Path, Argument(metavar="DIR", help="The site's directory.")]
@@ -93,9 +94,7 @@ def site_init(
         "samples": samples,
     }
     settings |= {key: value for key, value in optional.items() if value is not None}
-    from panas_cli.commands.sites.site import init
-
-    init(folder, settings, declared_by(public_data, facts), json=json)
+    commands.sites.site.init(folder, settings, declared_by(public_data, facts), json=json)
 
 
 @site.command("declare")
@@ -107,18 +106,14 @@ def site_declare(
 ) -> None:
     """Declare a site's data anew: scale and categories of columns, names of classes."""
     _check_site(folder)
-    from panas_cli.commands.sites.site import declare
-
-    declare(folder, declared_by(public_data, facts), json=json)
+    commands.sites.site.declare(folder, declared_by(public_data, facts), json=json)
 
 
 @site.command("show")
 def site_show(folder: Site, json: Json = False) -> None:
     """Show what a site holds, what its runs have spent, and what is left."""
     _check_site(folder)
-    from panas_cli.commands.sites.site import show
-
-    show(folder, json=json)
+    commands.sites.site.show(folder, json=json)
 
 
 @site.command("accept")
@@ -132,9 +127,7 @@ def site_accept(
     """Take a site's ledger as it was put back, with all that it was charged since."""
     if not restored:
         raise BadInput("expected --restored, got nothing to accept; say what happened")
-    from panas_cli.commands.sites.site import accept
-
-    accept(folder, json=json)
+    commands.sites.site.accept(folder, json=json)
 
 
 def _check_site(folder: Path) -> None:
@@ -157,6 +150,4 @@ def node(
         from dprbft.engines.flower.hub import end_with_parent
 
         end_with_parent(parent)
-    from panas_cli.commands.sites.node import serve as work
-
-    work(site, socket, device, workers)
+    commands.sites.node.serve(site, socket, device, workers)

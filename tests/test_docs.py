@@ -22,7 +22,7 @@ from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_json
 from panas.training.linear import split
 from panas_cli.main import app, main
-from panas_cli.site_options import spread_lists
+from panas_cli.options import spread_lists
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -17,9 +17,8 @@ from attacks.audit.target import ExternalModel, Target, load_target
 from attacks.audit.verdict import Verdict, judge
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
 from attacks.inference.membership import logits
-from attacks.reconstruction.decoder import decoder_inverter
+from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
-from attacks.reconstruction.ridge import ridge_inverter
 from attacks.reconstruction.suite import ALL_OTHERS, SHOWN, OnProgress, informed
 from attacks.statistics import clopper_pearson
 from attacks.threats import controls

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from attacks.epsilon.noise import NOISE_CONFIDENCE, PartNoise, noise_of
-from attacks.threats.representation import rows_of
+from attacks.threats.knowledge import rows_of
 from dprbft.config.files import load_config
 from dprbft.paths import arrived_file, ledger_file, server_folder
 from dprbft.run.view import RunView

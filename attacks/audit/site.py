@@ -25,9 +25,16 @@ from attacks.inference.labels import audit_labels
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
 from attacks.inference.membership import query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
-from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
+from attacks.threats.knowledge import (
+    SHADOW,
+    LeakedPairs,
+    Shadow,
+    WhiteBox,
+    gradient_path,
+    rows_of,
+    shadow,
+)
 from attacks.threats.observation import MIN_PUBLIC, LabelCounts, Observation
-from attacks.threats.representation import gradient_path, rows_of
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attacks.reconstruction.ridge import fit
+from attacks.reconstruction.inverters import fit
 from panas.data.samples import Samples
 
 DIRECTIONS = 32

@@ -31,9 +31,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attacks.threats.knowledge import WhiteBox
+from attacks.threats.knowledge import WhiteBox, gradient_path
 from attacks.threats.observation import Observation, class_means
-from attacks.threats.representation import gradient_path
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 

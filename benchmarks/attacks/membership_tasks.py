@@ -26,8 +26,7 @@ from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
 

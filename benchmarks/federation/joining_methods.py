@@ -20,9 +20,13 @@ from panas.privacy.release.kinds import moments
 from panas.privacy.unit import planned_units
 from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_forest import PublicForest, fit_public_forest
 from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
+from panas.training.linear.public_models import (
+    PublicForest,
+    PublicLogistic,
+    fit_public_forest,
+    fit_public_logistic,
+)
 from panas.training.linear.recipe import (
     Recipe,
     alone_recipe,

@@ -17,8 +17,7 @@ from jaxtyping import Float
 
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, fits
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.tuning.space import DPSGDSettings, TuningSpace
 

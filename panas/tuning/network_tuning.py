@@ -31,7 +31,7 @@ from panas.privacy.ledger.fingerprints import note_spent, remember
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.seen import refuse_seen, seen_before
 from panas.privacy.noise import SystemNoise
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.unit import check_unit, unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution

@@ -23,8 +23,7 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import UNIT, Account, number, within
 from panas.privacy.ledger.book import Book, Note, book_of
-from panas.privacy.ledger.charge import Charge, Entry, covers
-from panas.privacy.ledger.receipt import ISSUER, Receipt
+from panas.privacy.ledger.charge import ISSUER, Charge, Entry, Receipt, covers
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
 
@@ -139,7 +138,7 @@ class Ledger:
 
         Opening a run of the same name and share again resumes it; before it has charged anything,
         it may ask for another share. How a share is weighed against
-        what was charged before: `panas.privacy.ledger.shares`.
+        what was charged before: `panas.privacy.ledger.account`.
 
         Raises:
             BudgetExhausted: if the budget for life does not hold the share; nothing is written.

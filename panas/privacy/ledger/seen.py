@@ -19,7 +19,7 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.account import Account, as_gaussian
 from panas.privacy.ledger.book import replica_account
 from panas.privacy.ledger.chain import stamp_of
 from panas.privacy.ledger.fingerprints import (
@@ -34,7 +34,6 @@ from panas.privacy.ledger.fingerprints import (
 )
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
-from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 

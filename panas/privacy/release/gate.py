@@ -12,9 +12,8 @@ from torch import Tensor
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Gaussian, PostProcessing, Unprotected
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.charge import Charge, SecureSum
+from panas.privacy.ledger.charge import Charge, Receipt, SecureSum
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import ReleaseEvent, kind_named, noise_scale

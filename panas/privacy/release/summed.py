@@ -26,9 +26,8 @@ from torch import Tensor
 from panas.privacy.accounting.distributed import SummedVector, share_sigma, sum_multiplier
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.discrete_gaussian import discrete_gaussian
-from panas.privacy.ledger.charge import SecureSum
+from panas.privacy.ledger.charge import Receipt, SecureSum
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import ReleaseRequest
 from panas.privacy.release.kind import SummedKind, summed_kind

@@ -33,8 +33,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
-from panas.training.linear.public_forest import PublicForest
-from panas.training.linear.public_logistic import PublicLogistic
+from panas.training.linear.public_models import PublicForest, PublicLogistic
 from panas.training.linear.residual import residual_logits
 from panas.training.linear.ridge import Weights, logits
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panas.privacy.accounting.events import Event
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import TrainingSchedule
 from panas.training.linear.split import RELEASE_SHARE
 
 SLOWEST, FASTEST = 0.25, 8.0

@@ -29,7 +29,7 @@ from panas.privacy.ledger.fingerprints import changed_since
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
-from panas_cli.site_options import DeclaredBy
+from panas_cli.options import DeclaredBy
 from panas_cli.text.printing import (
     LABELS,
     counted,

@@ -15,8 +15,7 @@ from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, epsilon_of
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import one_thread, stream
 from panas.training.sgd import OptimizerConfig

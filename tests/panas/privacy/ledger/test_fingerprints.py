@@ -21,13 +21,12 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import seen as seen_module
-from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.account import Account, as_gaussian
 from panas.privacy.ledger.book import replica_account
 from panas.privacy.ledger.fingerprints import Changed, changed_since, note_spent, remember
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
 from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
-from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.state import state_folder, state_key
 

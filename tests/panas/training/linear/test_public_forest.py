@@ -18,15 +18,17 @@ from panas.training import baselines
 from panas.training.baselines import fit_baselines
 from panas.training.linear import logistic
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_forest import (
+from panas.training.linear.public_models import (
     SEED,
     TEMPERATURES,
     PublicForest,
+    PublicLogistic,
+    PublicModels,
     fit_public_forest,
+    fit_public_logistic,
     fitted_temperature,
+    public_models,
 )
-from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
-from panas.training.linear.public_models import PublicModels, public_models
 
 
 @pytest.fixture(autouse=True)
