@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from panas.data.samples import Samples
 from panas.features.exact import logs, product
+from panas.features.trees import nodes_of
 from panas.runtime.seeds import one_thread, stream
 from panas.training.baselines import MOST_SAMPLES, at_most, features, fit_baselines
 from panas.training.linear.logistic import cross_validated
@@ -136,19 +137,12 @@ def smoothed(
 
 def _as_arrays(model: RandomForestClassifier, classes: int) -> PublicForest:
     trees = [estimator.tree_ for estimator in model.estimators_]
-    shape = len(trees), max(tree.node_count for tree in trees)
-    column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
-    threshold, votes = np.zeros(shape), np.zeros((*shape, classes), np.float32)
+    nodes = nodes_of(model, max(tree.node_count for tree in trees))
+    votes = np.zeros((*nodes[0].shape, classes), np.float32)
     for i, tree in enumerate(trees):
-        nodes, leaf = np.arange(tree.node_count), tree.children_left < 0
-        column[i, nodes] = np.where(leaf, 0, tree.feature)
-        threshold[i, nodes] = np.where(leaf, 0, tree.threshold)
-        left[i, nodes] = np.where(leaf, nodes, tree.children_left)
-        right[i, nodes] = np.where(leaf, nodes, tree.children_right)
         shares = tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True)
-        votes[i][np.ix_(nodes, model.classes_)] = shares
-    t = torch.from_numpy
-    return PublicForest(t(column), t(threshold), t(left), t(right), t(votes))
+        votes[i][np.ix_(np.arange(tree.node_count), model.classes_)] = shares
+    return PublicForest(*nodes, torch.from_numpy(votes))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ from panas_cli.text.printing import (
     LABELS,
     counted,
     figure,
-    json_number,
     print_json,
     print_label,
     print_text,
@@ -96,8 +95,8 @@ def accept(folder: Path, *, json: bool) -> None:
     account = ledger.account()
     spent, left = account.spent(), account.left()
     if json:
-        record = {"site": str(folder), "charges": charges, "spent": json_number(spent)}
-        print_json(record | {"budget": json_number(account.budget.epsilon), "left": left})
+        record = {"site": str(folder), "charges": charges, "spent": number(spent)}
+        print_json(record | {"budget": number(account.budget.epsilon), "left": left})
         return
     print_text(
         f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
