@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from attacks.threats.knowledge import Representation
+from attacks.threats.observation import Representation
 from dprbft.messages import Release
 from dprbft.paths import (
     home,

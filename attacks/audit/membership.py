@@ -28,8 +28,7 @@ from torch import Tensor
 
 from attacks.audit.verdict import Verdict
 from attacks.inference.blind import blind_scores
-from attacks.inference.lira import ShadowConfig, lira
-from attacks.inference.membership import Query, logits, loss_scores
+from attacks.inference.membership import Query, ShadowConfig, lira, logits, loss_scores
 from attacks.inference.roc import Roc, area_bound, point_of, roc
 from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes

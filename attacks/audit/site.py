@@ -22,19 +22,20 @@ from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.noise import ReleaseClaim, noise_of
 from attacks.epsilon.release import ReleaseAudit, audit_release
 from attacks.inference.labels import audit_labels
-from attacks.inference.lira import GenomeTrainer, ShadowConfig
-from attacks.inference.membership import query_of
+from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
-from attacks.threats.knowledge import (
+from attacks.threats.observation import (
+    MIN_PUBLIC,
     SHADOW,
+    LabelCounts,
     LeakedPairs,
+    Observation,
     Shadow,
     WhiteBox,
     gradient_path,
     rows_of,
     shadow,
 )
-from attacks.threats.observation import MIN_PUBLIC, LabelCounts, Observation
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release

@@ -17,8 +17,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attacks.hijacking.fsha import FSHAConfig, Hijacker
-from attacks.hijacking.split_learning import SplitClient, SplitConfig, exchange, noise_for
+from attacks.hijacking.fsha import (
+    FSHAConfig,
+    Hijacker,
+    SplitClient,
+    SplitConfig,
+    exchange,
+    noise_for,
+)
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon

@@ -27,8 +27,15 @@ from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter, r
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.threats import controls
-from attacks.threats.knowledge import Knowledge, LeakedPairs, Shadow, WhiteBox, gradient_path
-from attacks.threats.observation import Inverter, Observation
+from attacks.threats.observation import (
+    Inverter,
+    Knowledge,
+    LeakedPairs,
+    Observation,
+    Shadow,
+    WhiteBox,
+    gradient_path,
+)
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 

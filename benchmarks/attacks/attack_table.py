@@ -31,8 +31,7 @@ from torch import Tensor
 
 from attacks.audit.verdict import judge
 from attacks.reconstruction.suite import INVERSION, SuiteConfig, attack_release
-from attacks.threats.knowledge import Representation, WhiteBox, rows_of
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, Representation, WhiteBox, rows_of
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec

@@ -25,7 +25,7 @@ from panas.architecture.space import SearchSpace
 from panas.data.facts import infer
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.evolution.agreement import AgreementFitness
+from panas.evolution.fitness import AgreementFitness
 from panas.features.map import FeatureMap, fit_map
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.distillation import (

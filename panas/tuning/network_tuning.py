@@ -27,9 +27,8 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, rescale_noise
 from panas.privacy.ledger.charge import Charge
-from panas.privacy.ledger.fingerprints import note_spent, remember
+from panas.privacy.ledger.fingerprints import note_spent, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.seen import refuse_seen, seen_before
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import TrainingSchedule
 from panas.privacy.unit import check_unit, unit_name

@@ -18,8 +18,7 @@ from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter, r
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.statistics import MIN_SAMPLES
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from panas.data.samples import Samples
 
 Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]

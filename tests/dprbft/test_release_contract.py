@@ -15,8 +15,7 @@ from attacks.epsilon.noise import ReleaseClaim
 from attacks.epsilon.release import audit_release
 from attacks.inference.labels import infer_labels
 from attacks.reconstruction.inverters import ridge_on_noise
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.heads import aggregate, to_broadcast

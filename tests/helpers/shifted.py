@@ -22,8 +22,7 @@ from attacks.reconstruction.inverters import ridge_inverter, ridge_on_noise
 from attacks.reconstruction.metrics import ReconstructionScore, r2, squared_errors
 from attacks.reconstruction.suite import ALL_OTHERS, informed
 from attacks.threats import controls
-from attacks.threats.knowledge import LeakedPairs, WhiteBox, rows_of
-from attacks.threats.observation import Observation
+from attacks.threats.observation import LeakedPairs, Observation, WhiteBox, rows_of
 from panas.data.samples import Samples, concat
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import kind_named, noise_scale

@@ -51,10 +51,14 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_json, write_json
 from panas.training.linear.averaging import log_prior
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
-from panas.training.linear.ridge import logits
-from panas.training.linear.split import RELEASE_SHARE
+from panas.training.linear.ridge import fit_public_head, logits
+from panas.training.linear.rules import (
+    RELEASE_SHARE,
+    Recipe,
+    alone_recipe,
+    joined_recipe,
+    residual_schedule,
+)
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import ResidualObjective, SimulatedSite

@@ -37,7 +37,7 @@ from panas.features.exact import logs, product
 from panas.features.trees import nodes_of
 from panas.runtime.seeds import one_thread, stream
 from panas.training.baselines import MOST_SAMPLES, at_most, features, fit_baselines
-from panas.training.linear.logistic import cross_validated
+from panas.training.linear.residual import cross_validated
 
 SMOOTHED = 1.0  # votes that all classes share, beside one vote of each tree: no class is impossible
 SEED = 0

@@ -10,10 +10,18 @@ from made_samples import one_at_a_time
 from noises import NoNoise
 from torch import nn
 
-from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
+from attacks.hijacking.fsha import (
+    FSHAConfig,
+    Hijacker,
+    Server,
+    SplitClient,
+    SplitConfig,
+    exchange,
+    gradient_penalty,
+    noise_for,
+)
 from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Trial
-from attacks.hijacking.split_learning import Server, SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon

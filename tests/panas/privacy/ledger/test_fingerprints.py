@@ -23,10 +23,17 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger import seen as seen_module
 from panas.privacy.ledger.account import Account, as_gaussian
 from panas.privacy.ledger.book import replica_account
-from panas.privacy.ledger.fingerprints import Changed, changed_since, note_spent, remember
+from panas.privacy.ledger.fingerprints import (
+    Changed,
+    SeenBefore,
+    changed_since,
+    note_spent,
+    refuse_seen,
+    remember,
+    seen_before,
+)
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
-from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.runtime.errors import BadInput
 from panas.runtime.state import state_folder, state_key
 

@@ -12,16 +12,25 @@ from torch.nn import functional as F
 from panas.privacy.budget import Budget
 from panas.privacy.release.estimate import Rows
 from panas.training.linear import recipe
-from panas.training.linear.public_head import FOR_FEW, PENALTIES, best_penalty, fit_public_head
-from panas.training.linear.recipe import alone_recipe, joined_recipe
-from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge
-from panas.training.linear.split import (
+from panas.training.linear.ridge import (
+    FOR_FEW,
+    PENALTIES,
+    best_penalty,
+    exact_moments,
+    fit_public_head,
+    least_penalty,
+    logits,
+    ridge,
+)
+from panas.training.linear.rules import (
     FEWEST,
     LARGE_SHARE,
     RELEASE_SHARE,
     Pooling,
+    alone_recipe,
     doubling,
     expected_gain,
+    joined_recipe,
     release_share,
 )
 
