@@ -61,10 +61,6 @@ class OutputsAudit:
     verdict: Verdict
     evidence: str
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
-        return as_json(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAudit:

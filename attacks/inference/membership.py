@@ -28,7 +28,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
-from panas.runtime.seeds import one_thread, torch_generator
+from panas.runtime.seeds import one_thread
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.evaluate import EVALUATION_BATCH
 from panas.training.sgd import OptimizerConfig, fit
@@ -112,13 +112,9 @@ OWN_SPREAD = 64
 """Shadow networks from which on each candidate has a standard deviation of its own."""
 
 
-@runtime_checkable
-class Train(Protocol):
-    """Trains a network of the adversary's choice; at the top level of a module for workers."""
-
-    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
-        """Train on `samples`, with all randomness from `rng`."""
-        ...
+Train = Callable[[Samples, np.random.Generator], Query]
+"""Trains a network of the adversary's choice on samples, with all randomness from the generator; at
+the top level of a module for workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +127,7 @@ class GenomeTrainer:
 
     def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
         """A trained network."""
-        generator = torch_generator(rng)
-        bottom, head = self.spec.bottom(self.genome, generator), self.spec.head(generator)
+        bottom, head = self.spec.network(self.genome, rng)
         config = replace(self.optimizer, train_head=self.spec.head_moves)
         fit(bottom, head, samples, config=config, rng=rng)
         return query_of(nn.Sequential(bottom, head))

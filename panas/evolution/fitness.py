@@ -48,6 +48,7 @@ from panas.runtime.store import (
     exclusive,
     pack_tensors,
     read_tensors,
+    under,
     unpack_tensors,
     write_tensors,
 )
@@ -339,9 +340,8 @@ class _Trained:
     def read(path: Path) -> "_Trained":
         """What `write` kept; BadInput if the file is damaged."""
         tensors, notes = read_tensors(path)
-        logits = tensors.pop("logits", None)
-        state = {name.removeprefix("state."): t for name, t in tensors.items()}
-        return _Trained(logits, int(notes["passes"]), int(notes["client"]), state)
+        of = int(notes["passes"]), int(notes["client"])
+        return _Trained(tensors.get("logits"), *of, under(tensors, "state."))
 
 
 def _digest(*tensors: Tensor) -> str:

@@ -30,7 +30,7 @@ from panas.data.unlabelled import unlabelled
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_tensors, write_tensors
+from panas.runtime.store import read_tensors, under, write_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
 from panas.training.linear.public_models import PublicForest, PublicLogistic
@@ -163,15 +163,15 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         raise BadInput(f"expected a predictor saved by panas at {path}, got another file")
     about, network, residual = json.loads(metadata[NOTE]), None, None
     if about["network"]:
-        network = network_of(about["network"], _part(tensors, "network."), blocks)
-    if values := _part(tensors, "residual."):
+        network = network_of(about["network"], under(tensors, "network."), blocks)
+    if values := under(tensors, "residual."):
         classes, width = values["weight"].shape
         residual = nn.Linear(width, classes)
         residual.load_state_dict(values)
-    forest, logistic = _part(tensors, "forest."), _part(tensors, "logistic.")
+    forest, logistic = under(tensors, "forest."), under(tensors, "logistic.")
     candidates = Candidates(
-        phi=restored_map(about["map"], _part(tensors, "map.")),
-        heads=_part(tensors, "head."),
+        phi=restored_map(about["map"], under(tensors, "map.")),
+        heads=under(tensors, "head."),
         log_prior=tensors["log_prior"],
         residual=residual,
         over=about["over"],
@@ -180,7 +180,3 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         network=network,
     )
     return Predictor(candidates, Average.from_json(about["average"]), about["notes"])
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

@@ -15,7 +15,6 @@ from attacks.hijacking.fsha import (
     Hijacker,
     Server,
     SplitClient,
-    SplitConfig,
     exchange,
     gradient_penalty,
     noise_for,
@@ -78,7 +77,8 @@ def _client(
 ) -> SplitClient:
     return SplitClient(
         private,
-        SplitConfig(width=0.0625, batch_size=16, learning_rate=1e-3, momentum=0.5, defence=defence),
+        FSHAConfig(width=0.0625, batch_size=16, client_rate=1e-3),
+        defence=defence,
         rng=np.random.default_rng(3),
         noise=noise or Repeating(),
         device=CPU,

@@ -20,7 +20,7 @@ from panas.data.sources import Reading, read
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import seen as seen_module
+from panas.privacy.ledger import fingerprints as seen_module
 from panas.privacy.ledger.account import Account, as_gaussian
 from panas.privacy.ledger.book import replica_account
 from panas.privacy.ledger.fingerprints import (
