@@ -11,6 +11,10 @@ from typer import Argument, Option
 
 from panas_cli import commands
 from panas_cli.options import (
+    CompareRequest,
+    FailOn,
+    Reach,
+    Request,
     check_claim,
     checked_folder,
     checked_reach,
@@ -20,7 +24,6 @@ from panas_cli.options import (
     with_common,
     with_compared,
 )
-from panas_cli.requests import CompareRequest, FailOn, Reach, Request
 
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, Argument(help="A run directory.")]

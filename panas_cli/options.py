@@ -10,14 +10,48 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from dprbft.config.where import is_path
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
-from panas_cli.requests import Reach, Request
+
+FailOn = Literal["leak", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for on the command line."""
+
+    config: Path | None
+    settings: dict[str, Any]
+    device: str
+    out: Path | None
+    resume: bool
+    workers: int | None
+    json: bool
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a run reaches its sites, as the words of the command line."""
+
+    engine: Literal["inprocess", "flower"] | None = None
+    hub: Path | None = None  # the folder of a hub, whose sites are elsewhere
+    facts: Path | None = None  # what sites elsewhere declare
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What the user asked to be compared, as the words of the command line."""
+
+    experiment: Path | None
+    methods: str | None
+    seeds: int | None
+    size: str | None
+    columns: str | None
 
 
 def common(

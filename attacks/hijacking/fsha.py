@@ -184,6 +184,7 @@ class SplitClient:
     def send(self) -> Float[Tensor, "b k u v"]:
         """Smashed features of the next batch: numbers alone, with no graph behind them."""
         n, size = len(self._private), self._batch_size
+        batch: Indices
         if self._defence is None:
             batch = self._rng.choice(n, size, replace=False, shuffle=False)
         else:

@@ -20,7 +20,7 @@ its own stream, named by the search's and j, so that a search goes on from its t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -180,7 +180,7 @@ def tune(
             for k in range(0, len(missing), size):
                 for trial in run(pool, missing[k : k + size]):
                     trials.append(trial)
-                    how.finished(trial, {"stream": stream, "trial": trial.to_json()})
+                    how.finished(trial, {"stream": stream, "trial": asdict(trial)})
     best, predicted = strategy.winner(trials)
     return TuningResult(best, predicted, tuple(trials))
 

@@ -7,7 +7,7 @@ Source: DPFNAS, algorithm 1, second half.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class TuneResult:
 
     def to_json(self) -> dict[str, Any]:
         """What may be kept beside the network: its accuracy is of private samples, and is not."""
-        return {"setting": self.setting.to_json(), "epsilon": self.epsilon}
+        return {"setting": asdict(self.setting), "epsilon": self.epsilon}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ class NetworkTuning:
         """A tuning that has finished in `folder`."""
         record = read_json(folder / "best.json")
         saved = load_network(folder / "network.safetensors", blocks)
-        setting = DPSGDSettings.from_json(record["setting"])
+        setting = DPSGDSettings(**record["setting"])
         score = accuracy(saved.bottom, saved.head, self._parts[1])
         return TuneResult(setting, saved.bottom, saved.head, score, record["epsilon"], None)
 

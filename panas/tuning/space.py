@@ -10,10 +10,8 @@ Source: DPFNAS, section III-A3.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -50,15 +48,6 @@ class DPSGDSettings:
             value = getattr(self, name)
             if value is not None and (value < 1 or value != int(value)):
                 raise BadInput(f"expected {name} as an integer >= 1, got {value}; fix it")
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """The settings as plain JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> "DPSGDSettings":
-        """Read back what `to_json` made."""
-        return DPSGDSettings(**record)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from panas.privacy.ledger.charge import assumption
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import check_device
 from panas.runtime.pool import default_workers
+from panas_cli.options import Request
 from panas_cli.progress import Display
-from panas_cli.requests import Request
 from panas_cli.text.joining import joining_price_line
 from panas_cli.text.sentences import price_lines
 

@@ -33,8 +33,8 @@ from dprbft.run.view import has_results
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 from panas_cli.commands.audit import steps
 from panas_cli.commands.job import Job, prices, show_forecast, start
+from panas_cli.options import Reach, Request
 from panas_cli.progress import Display
-from panas_cli.requests import Reach, Request
 from panas_cli.text.output import show
 from panas_cli.text.sentences import PublicSamples, data_lines, seen_lines
 

@@ -28,7 +28,7 @@ def no_gain_lines(summary: Mapping[str, Any]) -> list[str]:
     lines, joined = list[str](), not _nothing_joined(summary)
     for c in summary["clients"]:
         baselines = Baselines.from_json(b) if (b := c.get("baselines")) else None
-        steps = Ladder.from_json(c["ladder"])
+        steps = Ladder(**c["ladder"])
         spent = float(c["epsilon"]["spent"])  # a word where it is infinite
         gains = no_gains(steps, spent, baselines, kept_public=c["selected_round"] == 0)
         gains = tuple(g for g in gains if joined or g.step != "joining")
@@ -54,7 +54,7 @@ def _no_gain(gain: NoGain) -> str:
 def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
     """What a run's figures mean: whether joining helped, and what its epsilon promises."""
     lines, clients = [], summary["clients"]
-    ladder = Ladder.from_json(x) if (x := summary["accuracy"].get("ladder")) else None
+    ladder = Ladder(**x) if (x := summary["accuracy"].get("ladder")) else None
     if ladder and ladder.joined is not None:
         below = [
             f"{x:.3f} {what}"

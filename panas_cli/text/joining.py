@@ -144,7 +144,7 @@ def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
     gains = [
         round(steps.joined - steps.alone, 9)
         for c in clients
-        if (steps := Ladder.from_json(c["ladder"])).joined is not None and steps.alone is not None
+        if (steps := Ladder(**c["ladder"])).joined is not None and steps.alone is not None
     ]
     by = float(f"{ladder.joined - ladder.alone:.3f}")
     error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0

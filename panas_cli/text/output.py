@@ -241,7 +241,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     table = titled("test accuracy: what each site must beat, and what each step brought", columns)
     for c in clients:
         baselines = Baselines.from_json(c["baselines"])
-        steps = Ladder.from_json(c["ladder"])
+        steps = Ladder(**c["ladder"])
         by = {(r.model, r.reads): r.accuracy for r in baselines.rivals}
         table.add_row(
             c["name"],

@@ -179,13 +179,13 @@ class Rehearsed:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {**asdict(self), "trials": [trial.to_json() for trial in self.trials]}
+        return {**asdict(self), "trials": [asdict(trial) for trial in self.trials]}
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Rehearsed":
         """Read back what `to_json` made."""
         trials = tuple(TrialRecord.from_json(trial) for trial in record["trials"])
-        best = DPSGDSettings.from_json(record["best"])
+        best = DPSGDSettings(**record["best"])
         return Rehearsed(record["choice"], best, record["predicted"], trials)
 
 
