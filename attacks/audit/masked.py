@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from attacks.epsilon.noise import NOISE_CONFIDENCE, PartNoise, noise_of
+from attacks.epsilon.release import NOISE_CONFIDENCE, PartNoise, noise_of
 from attacks.threats.observation import rows_of
 from dprbft.config.files import load_config
 from dprbft.paths import arrived_file, ledger_file, server_folder

@@ -19,8 +19,7 @@ from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_ne
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.noise import ReleaseClaim, noise_of
-from attacks.epsilon.release import ReleaseAudit, audit_release
+from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
 from attacks.inference.labels import audit_labels
 from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release

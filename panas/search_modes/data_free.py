@@ -3,7 +3,7 @@
 Privacy: no sample is read, nobody's; epsilon 0. A genome scores the same at all sites.
 """
 
-from panas.data.search_split import SearchData
+from panas.data.splits import SearchData
 from panas.runtime.errors import BadInput
 from panas.search_modes.mode import SearchMode, SearchPrice, SearchSite
 

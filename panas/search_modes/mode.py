@@ -22,7 +22,7 @@ from panas import search_modes
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples, concat
-from panas.data.search_split import SearchData
+from panas.data.splits import SearchData
 from panas.evolution.fitness import DataFreeFitness, TrainingFitness
 from panas.evolution.genetic import HERE, evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, GenomeScore

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from panas.data.search_split import SearchData, proxy_data
+from panas.data.splits import SearchData, proxy_data
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.noise import SystemNoise

@@ -6,7 +6,7 @@ says epsilon infinity, and is charged before the split is read.
 
 import math
 
-from panas.data.search_split import SearchData, private_data
+from panas.data.splits import SearchData, private_data
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.search_modes.mode import SearchMode, SearchPrice, SearchSite

@@ -15,7 +15,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import Facts, fit
-from panas.data.unlabelled import unlabelled
+from panas.data.load import unlabelled
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -96,7 +96,7 @@ class SavedNetwork:
 
     @torch.no_grad()
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.unlabelled` takes."""
+        """Probability of each class for images or rows as `panas.data.load` takes."""
         inputs = fit(unlabelled(data, self.facts), self.facts).inputs()
         return self.network(inputs).softmax(dim=1)
 

@@ -4,7 +4,7 @@
 |---|---|
 | theta = (eta, sigma, C, B) | `DPSGDSettings`, a point u of `TuningSpace`'s cube |
 | surrogate and acquisition | `panas.tuning.surrogate` |
-| epsilon(theta) <= budget | `panas.tuning.budgeted`: sigma = factor x the least, factor >= 1 |
+| epsilon(theta) <= budget | `panas.tuning.space`: sigma = factor x the least, factor >= 1 |
 
 The constraint holds by construction; the accountant is asked again before a trial trains.
 
@@ -30,8 +30,7 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 from panas.runtime.pool import Pool
-from panas.tuning.budgeted import BudgetedSpace
-from panas.tuning.space import DPSGDSettings
+from panas.tuning.space import BudgetedSpace, DPSGDSettings
 from panas.tuning.surrogate import Surrogate, fit_surrogate
 from panas.tuning.trial import (
     Objective,

@@ -21,8 +21,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import Facts
 from panas.data.samples import Samples, digest
-from panas.data.search_split import proxy_data
-from panas.data.splits import hashed_split
+from panas.data.splits import hashed_split, proxy_data
 from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -42,9 +41,8 @@ from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart, warm_started
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import training_objective
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 

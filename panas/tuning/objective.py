@@ -18,7 +18,7 @@ from torch import Tensor
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
-from panas.data.search_split import SearchData
+from panas.data.splits import SearchData
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan, TrainingSchedule
 from panas.privacy.release.estimate import Rows

@@ -20,8 +20,13 @@ from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
-from panas_cli.text.conclusions import absent_lines, meaning_lines, no_gain_lines
-from panas_cli.text.joining import has_joined, kept_lines
+from panas_cli.text.joining import (
+    absent_lines,
+    has_joined,
+    kept_lines,
+    meaning_lines,
+    no_gain_lines,
+)
 from panas_cli.text.printing import (
     counted,
     figure,

@@ -11,8 +11,7 @@ import torch
 from hostile import told
 from torch import Tensor
 
-from attacks.epsilon.noise import ReleaseClaim
-from attacks.epsilon.release import audit_release
+from attacks.epsilon.release import ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels
 from attacks.reconstruction.inverters import ridge_on_noise
 from attacks.threats.observation import Observation, WhiteBox

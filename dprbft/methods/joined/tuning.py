@@ -39,7 +39,7 @@ from dprbft.paths import tune_log
 from dprbft.site.results.records import ByRule, TuningRecord
 from dprbft.site.site import Site
 from panas.data.samples import Samples, digest
-from panas.data.search_split import proxy_data
+from panas.data.splits import proxy_data
 from panas.features.map import FeatureMap
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
@@ -60,9 +60,8 @@ from panas.training.linear.rules import (
     residual_schedule,
 )
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import ResidualObjective, SimulatedSite
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 
 FEWEST = 400

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
 from panas.data.facts import Facts, fit
-from panas.data.unlabelled import unlabelled
+from panas.data.load import unlabelled
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
@@ -104,7 +104,7 @@ class Predictor:
         return self.facts.class_names
 
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.unlabelled` takes."""
+        """Probability of each class for images or rows as `panas.data.load` takes."""
         return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
 
     def predict(self, data: Any) -> tuple[str, ...]:
