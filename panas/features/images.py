@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from panas.features.cost import MapCost
+from panas.features.exact import MapCost
 from panas.features.gabor import (
     LARGEST,
     Bank,

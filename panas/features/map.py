@@ -22,7 +22,7 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.features import images, tables
-from panas.features.cost import MapCost
+from panas.features.exact import MapCost
 from panas.features.gabor import cost_of_images
 from panas.features.projection import GradientPath
 from panas.features.trees import MOST_LEAVES

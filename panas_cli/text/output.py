@@ -1,8 +1,11 @@
 """What a run came to, as text: what `run`, `train` and `report` end with.
 
 What a run came to as its hub knows it: no accuracy, ledger or sample of a site is there.
+
+What audits found, as text.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +13,9 @@ from typing import Any
 
 from rich.table import Table
 
-from attacks.audit.records import RunAudit
+from attacks.audit.external_model import ModelAudit
+from attacks.audit.records import RunAudit, SiteAudit
+from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
 from dprbft.config.files import load_config
 from dprbft.paths import ladder_picture
@@ -19,7 +24,6 @@ from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
-from panas_cli.text.audit_output import show_audit
 from panas_cli.text.joining import (
     absent_lines,
     has_joined,
@@ -276,11 +280,77 @@ def _metrics(
         table.add_row(
             c["name"],
             *(figure(x) for x in (m.accuracy, m.balanced_accuracy, m.auroc, m.macro_f1)),
-            "-" if worst is None else f"{worst:.3f} ({_class(k, names)})",
+            # Summaries without names tell of classes by their places.
+            "-" if worst is None else f"{worst:.3f} (class {names[k] if names else str(k):.24})",
         )
     return table
 
 
-def _class(number: int, names: Sequence[str]) -> str:
-    """A class by its name; by its place from 0 on, in summaries that hold no names."""
-    return f"class {names[number]:.24}" if names else f"class {number}"
+HEADERS = {
+    "same-class mean": "class\nmean",
+    "shuffled": "shuffled",
+    "random extractor": "untrained",
+    "ceiling": "ceiling",
+}
+"""Controls in the audit's table, and their columns."""
+
+
+def show_audit(audit: RunAudit) -> None:
+    """The best attack beside its controls, one row a site, and the verdicts with evidence."""
+    rows = [(c, best) for c in audit.clients if (best := c.best)]
+    if rows:
+        print_titled(_attacked(rows))
+    for c in audit.clients:
+        print_words(f"{c.name}: {c.verdict}: {c.evidence}")
+        if n := c.network:
+            print_words(f"  its network: {n.verdict}: {n.evidence}")
+        else:
+            print_words("  its network: not audited: none is kept, or too few samples or classes")
+
+
+def show_model_audit(audit: ModelAudit) -> None:
+    """The verdicts on a network trained elsewhere."""
+    n, seen = audit.network, audit.outputs
+    members, others = n.accuracy
+    print_words(
+        f"{audit.model}: accuracy {members:.3f} on what it was trained on, {others:.3f} on others"
+    )
+    print_words(f"membership: {n.verdict}: {n.evidence}")
+    if seen:
+        print_words(f"its answers: {seen.verdict}: {seen.evidence}")
+    if audit.duplicates:
+        print_words(
+            f"{audit.duplicates} of the others are among what it was trained on, and were left out"
+        )
+
+
+def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
+    left = ("site", "release", "best attack", "verdict")
+    of_release = ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim")
+    table = titled(
+        "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)",
+        (*left[:3], "R^2", "bar", *HEADERS.values(), *of_release, "verdict"),
+        left,
+    )
+    table.columns[-1].min_width = 10
+    for c, best in rows:
+        controls = [None if (s := c.control(name)) is None else s.r2 for name in HEADERS]
+        shown: tuple[float | None, ...] = (None, None, None)
+        if claim := c.claim:
+            shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
+        table.add_row(
+            c.name,
+            c.release,
+            best.name,
+            _two(best.r2),
+            _two(None if (bar := c.bar) is None else bar.r2),
+            *(_two(r2) for r2 in controls),
+            _two(best.reidentified),
+            *(_two(x) for x in shown),
+            c.verdict,
+        )
+    return table
+
+
+def _two(x: float | None) -> str:
+    return figure(None if x is None or math.isnan(x) else x, ".2f")

@@ -65,7 +65,10 @@ def card_of(account: Account, group: int) -> dict[str, Any]:
         for es in _groups(account)
     ]
     if group > 1:
-        card |= {"group": group, "group_epsilon": number(_for_group(account, group))}
+        # At most: a user's k samples may lie in different parts, which then add.
+        events, delta = [e.event for e in account.entries], account.budget.delta
+        most = epsilon(events, delta, relation=account.relation, group=group)
+        card |= {"group": group, "group_epsilon": number(most)}
     return card
 
 
@@ -77,12 +80,6 @@ def _trusted(account: Account, entries: list[Entry]) -> dict[str, Any]:
         "trust": [e.charge.trust.to_json() for e in entries if e.charge.trust],
         "epsilon_local": number(account.price(e.local.event for e in entries)),
     }
-
-
-def _for_group(account: Account, group: int) -> float:
-    """At most what a user with k samples has; they may lie in different parts, which then add."""
-    events = [e.event for e in account.entries]
-    return epsilon(events, account.budget.delta, relation=account.relation, group=group)
 
 
 def _groups(account: Account) -> Iterator[list[Entry]]:

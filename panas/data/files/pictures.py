@@ -105,7 +105,8 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
 
     All are of class 0 of no classes.
     """
-    files = [f for f in _pictures(path) if not _is_hidden(f.relative_to(path))]
+    every = _pictures(path)
+    files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
     if not files:
         raise BadInput(f"expected pictures in {path}, got none; check the path")
     x, notes = _read(path, files, size, shape)

@@ -77,15 +77,10 @@ def release_share(pooling: Pooling, public: Rows) -> float:
     """
     if pooling.sites < 2:
         return 0.0
-    share = joining_share(pooling, public.z.shape[1])
+    share = LARGE_SHARE if _signal(pooling, public.z.shape[1]) >= SURE else RELEASE_SHARE
     if len(public.y) < FEWEST:
         return share
     return share if expected_gain(pooling, public) >= LEAST_GAIN else 0.0
-
-
-def joining_share(pooling: Pooling, width: int) -> float:
-    """The share of a site that joins, for moments of so many coordinates."""
-    return LARGE_SHARE if _signal(pooling, width) >= SURE else RELEASE_SHARE
 
 
 def expected_gain(pooling: Pooling, public: Rows) -> float:

@@ -141,7 +141,10 @@ def _print(
             if run["name"] in seen:
                 run["seen_before"] = seen[run["name"]].to_json()
         about = {"site": str(folder), "runs": runs, "notes": list(notes)}
-        print_json(about | _data(site, facts, samples) | _allowed(site) | _spent(site, account))
+        most = site.epsilon_per_run
+        allowed = {key: getattr(site, key) for key in ALLOWED}
+        allowed["epsilon_per_run"] = None if most is None else number(most)
+        print_json(about | _data(site, facts, samples) | allowed | _spent(site, account))
         return
     print_text(f"site {site.name}: {folder}")
     _print_data(site, facts, samples)
@@ -183,12 +186,6 @@ ALLOWED = (
     *("allow_unprotected", "strict", "run_limit", "disk_limit"),
 )
 """What the owner allows runs, by the keys of site.toml; `epsilon_per_run` besides."""
-
-
-def _allowed(site: SiteSettings) -> dict[str, Any]:
-    most = site.epsilon_per_run
-    allowed = {key: getattr(site, key) for key in ALLOWED}
-    return allowed | {"epsilon_per_run": None if most is None else number(most)}
 
 
 def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
