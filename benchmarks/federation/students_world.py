@@ -64,7 +64,7 @@ class Federation:
     def macs(self) -> int:
         """Multiply-accumulates of phi and the heads that a site's predictor averages."""
         heads = 1 + len(self.own[0]) + 1  # the shared one, its own, and the residual
-        return self.phi.macs + heads * self.world.classes * self.phi.width
+        return self.phi.cost.macs + heads * self.world.classes * self.phi.width
 
     @property
     def spec(self) -> NetworkSpec:

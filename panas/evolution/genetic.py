@@ -25,9 +25,8 @@ from panas.evolution.records import (
     GenerationRecord,
     History,
 )
-from panas.evolution.selection import Individual, Values
 from panas.evolution.surrogate import Predictor, features
-from panas.evolution.toolbox import SearchProblem, standard_toolbox
+from panas.evolution.toolbox import Individual, SearchProblem, Values, standard_toolbox
 from panas.runtime.execution import Execution
 from panas.runtime.pool import Pool
 from panas.runtime.typed import checked

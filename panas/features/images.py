@@ -117,11 +117,6 @@ class GaborMap:
         """What images need."""
         return cost_of_images(self.bank.shape, self.width)
 
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates an image."""
-        return self.cost.macs
-
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Unit rows (n, d) of images (n, c, h, w) in [-1, 1]; zero of one that is not finite."""
         rows = [torch.empty(0, self.width)]

@@ -43,8 +43,8 @@ class FeatureMap(Protocol):
         """Number of coordinates d."""
 
     @property
-    def macs(self) -> int:
-        """Multiply-accumulates a sample."""
+    def cost(self) -> MapCost:
+        """What samples need."""
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Rows (n, d), float32, of network inputs (n, c, h, w).

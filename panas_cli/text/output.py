@@ -1,8 +1,6 @@
-"""What a run came to, as text: what `run`, `train` and `report` end with.
+"""What a run came to, as text: what `run`, `train` and `report` end with; what audits found.
 
 What a run came to as its hub knows it: no accuracy, ledger or sample of a site is there.
-
-What audits found, as text.
 """
 
 import math

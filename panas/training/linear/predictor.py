@@ -25,13 +25,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
-from panas.data.facts import Facts, fit
-from panas.data.load import unlabelled
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, under, write_tensors
-from panas.training.checkpoint import SavedNetwork, network_of, network_record
+from panas.training.checkpoint import Classifier, SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
 from panas.training.linear.public_models import PublicForest, PublicLogistic
 from panas.training.linear.residual import residual_logits
@@ -81,7 +79,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Predictor:
+class Predictor(Classifier):
     """Candidates, and how much each has to say."""
 
     candidates: Candidates
@@ -92,25 +90,6 @@ class Predictor:
         """Probability of each class of network inputs in [-1, 1]."""
         c = self.candidates
         return self.average.probabilities(c.logits(x), c.log_prior)
-
-    @property
-    def facts(self) -> Facts:
-        """Class names and preprocessing."""
-        return Facts.from_json(self.notes["facts"])
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """One name an output."""
-        return self.facts.class_names
-
-    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.load` takes."""
-        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
-
-    def predict(self, data: Any) -> tuple[str, ...]:
-        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
-        names = self.class_names
-        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
 
 
 def weighed(

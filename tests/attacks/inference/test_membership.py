@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import Tensor, nn
 
-from attacks.audit.membership import audit_network
-from attacks.inference.blind import blind_scores
+from attacks.audit.membership import audit_network, blind_scores
 from attacks.inference.membership import (
     OWN_SPREAD,
     VIEWS,
