@@ -104,23 +104,26 @@ def joining_price_line(
     if not prices:
         return []
     parts = [
-        f"{_span([p.histogram for p in prices])} for a noised label histogram",
-        f"{_span([p.release for p in prices])} for one release"
+        f"{span_text([p.histogram for p in prices])} for a noised label histogram",
+        f"{span_text([p.release for p in prices])} for one release"
         if any(p.release for p in prices)
         else "nothing for a release, which by rule would not pay",
     ]
     if any(p.residual for p in prices):
-        parts.append(f"up to {_span([p.residual for p in prices])} for DP-SGD of a residual")
-    together = _span([p.together for p in prices])
+        parts.append(f"up to {span_text([p.residual for p in prices])} for DP-SGD of a residual")
+    together = span_text([p.together for p in prices])
     rests = assumption and any(p.release for p in prices)
     return [
-        f"price: epsilon {together} of {_span(budget, 'g')} a site"
+        f"price: epsilon {together} of {span_text(budget, 'g')} a site"
         f"{f', as long as {assumption}' if rests else ''}: {', '.join(parts)} "
         "(each by itself); the search costs nothing"
     ]
 
 
-def _span(values: Sequence[float], digits: str = ".2f") -> str:
+def span_text(values: Sequence[float], digits: str = ".2f") -> str:
+    """The least and the most, or one number; a dash for none."""
+    if not values:
+        return "-"
     low, high = format(min(values), digits), format(max(values), digits)
     return low if low == high else f"{low} to {high}"
 
@@ -273,12 +276,15 @@ def _promise(clients: Sequence[Mapping[str, Any]]) -> str:
         return "privacy: nothing that left was computed from private samples"
     what, colon, group = unit.partition(": ")
     any_one = f"{what} ({group})" if colon else what
+    # How many of a site's samples the promise may fail for, at worst: n times delta, where a
+    # mechanism that publishes samples by lot passes for private.
+    failures = max(c["delta"] * sum((c.get("samples") or {}).values()) for c in clients)
     factor = math.exp(epsilon)
     times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
     return (
         f"privacy: with or without any {any_one}, whatever left is at most {times} times "
         f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): "
-        f"{_strength(epsilon, _failures(clients))}{_trusted(clients)}"
+        f"{_strength(epsilon, failures)}{_trusted(clients)}"
     )
 
 
@@ -292,12 +298,6 @@ def _trusted(clients: Sequence[Mapping[str, Any]]) -> str:
         f", as long as {' and '.join(rests)}; against all other sites together: "
         f"epsilon = {local:.2f}"
     )
-
-
-def _failures(clients: Sequence[Mapping[str, Any]]) -> float:
-    """How many of a site's samples the promise may fail for, at worst: n times delta, where a
-    mechanism that publishes samples by lot passes for private."""
-    return max(c["delta"] * sum((c.get("samples") or {}).values()) for c in clients)
 
 
 def _strength(epsilon: float, failures: float) -> str:

@@ -28,6 +28,7 @@ from panas_cli.text.joining import (
     kept_lines,
     meaning_lines,
     no_gain_lines,
+    span_text,
 )
 from panas_cli.text.printing import (
     counted,
@@ -60,7 +61,7 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             ", ".join(s["through"]) or "-",
             str(len(s["rounds"])),
             str(s["releases"]),
-            _span(s["noise_multipliers"]),
+            span_text([m for m in s["noise_multipliers"] if m is not None], ".3g"),
             figure(s["epsilon_of_releases"], ".3g"),
         )
     print_titled(table)
@@ -83,14 +84,6 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             f"warning: not through with all stages: {names}; --resume takes up what is back"
         )
     print_words(ELSEWHERE)
-
-
-def _span(noise: list[float | None]) -> str:
-    known = sorted(m for m in noise if m is not None)
-    if not known:
-        return "-"
-    low, high = f"{known[0]:.3g}", f"{known[-1]:.3g}"
-    return low if low == high else f"{low} to {high}"
 
 
 OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")
@@ -332,21 +325,12 @@ def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
     )
     table.columns[-1].min_width = 10
     for c, best in rows:
-        controls = [None if (s := c.control(name)) is None else s.r2 for name in HEADERS]
+        scores = (best, c.bar, *map(c.control, HEADERS))
         shown: tuple[float | None, ...] = (None, None, None)
         if claim := c.claim:
             shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
-        table.add_row(
-            c.name,
-            c.release,
-            best.name,
-            _two(best.r2),
-            _two(None if (bar := c.bar) is None else bar.r2),
-            *(_two(r2) for r2 in controls),
-            _two(best.reidentified),
-            *(_two(x) for x in shown),
-            c.verdict,
-        )
+        figures = (*(s and s.r2 for s in scores), best.reidentified, *shown)
+        table.add_row(c.name, c.release, best.name, *map(_two, figures), c.verdict)
     return table
 
 

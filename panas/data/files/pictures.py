@@ -117,10 +117,6 @@ def _pictures(path: Path) -> list[Path]:
     return sorted(f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
 
 
-def _is_hidden(file: Path) -> bool:
-    return any(part.startswith(".") for part in file.parts)
-
-
 def _read(
     path: Path, files: Sequence[Path], size: int | None, shape: Shape | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
