@@ -329,8 +329,9 @@ def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
         shown: tuple[float | None, ...] = (None, None, None)
         if claim := c.claim:
             shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
-        figures = (*(s and s.r2 for s in scores), best.reidentified, *shown)
-        table.add_row(c.name, c.release, best.name, *map(_two, figures), c.verdict)
+        known = [None if s is None else s.r2 for s in scores]
+        figures = map(_two, (*known, best.reidentified, *shown))
+        table.add_row(c.name, c.release, best.name, *figures, c.verdict)
     return table
 
 
