@@ -36,9 +36,9 @@ from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
-from panas.privacy.schedule import TrainingSchedule
 from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.runtime.seeds import one_thread
-from panas.tuning.budgeted import BudgetedSpace
+from panas.tuning.space import BudgetedSpace
 from panas.tuning.trial import TrialRecord
 
 DRAWN = 512  # hyperparameters of the surrogate that are compared, a power of 2

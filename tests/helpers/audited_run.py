@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attacks.threats.representation import rows_of
+from attacks.threats.observation import rows_of
 from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release

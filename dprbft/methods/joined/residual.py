@@ -28,12 +28,9 @@ from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.training.linear.averaging import log_prior
-from panas.training.linear.logistic import Chosen, cross_validated
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import Recipe
-from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import Weights, logits
-from panas.training.linear.split import RELEASE_SHARE
+from panas.training.linear.residual import Chosen, cross_validated, fit_residual, zero_residual
+from panas.training.linear.ridge import Weights, fit_public_head, logits
+from panas.training.linear.rules import RELEASE_SHARE, Recipe
 from panas.tuning.space import DPSGDSettings
 
 

@@ -35,8 +35,7 @@ from dprbft.site.directory import read_site
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Rows
-from panas.privacy.release.gate import ReleaseRequest
-from panas.privacy.release.summed import Summand, SumNoise, add_to_sum
+from panas.privacy.release.gate import ReleaseRequest, Summand, SumNoise, add_to_sum
 from panas.runtime.errors import BadInput
 from panas.runtime.store import (
     append_bytes,

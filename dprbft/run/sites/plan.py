@@ -33,12 +33,10 @@ from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
-from panas.data.files.remarks import remarks
-from panas.data.load import REPEATED, check_disjoint
+from panas.data.load import CALLED, REPEATED, check_disjoint, load_unlabelled, remarks
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
-from panas.data.unlabelled import CALLED, load_unlabelled
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream

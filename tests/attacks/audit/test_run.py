@@ -22,8 +22,7 @@ from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import SuiteConfig, attack_release
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.messages import Release
 from dprbft.paths import home, last_model_file, server_folder

@@ -37,8 +37,8 @@ from dprbft.site.site import open_site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import in_steps
 from panas.privacy.release.kinds import moments
-from panas.privacy.release.summed import in_steps
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, read_tensors
 
