@@ -18,7 +18,6 @@ from dprbft.methods.rounds.state import State
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.site.site import Site
-from panas.privacy.release.estimate import Moments
 
 
 @runtime_checkable
@@ -34,14 +33,6 @@ class Method(Protocol):
         rng: np.random.Generator,
     ) -> Broadcast:
         """The server's answer to one round's releases."""
-
-
-@runtime_checkable
-class SummedMethod(Method, Protocol):
-    """A method whose server needs no more than the sum of its sites' moments."""
-
-    def sum_round(self, side: Side, total: Moments, round: int) -> Broadcast:
-        """The server's answer to the sum of one round's moments, with that of label counts."""
 
 
 @runtime_checkable
@@ -73,11 +64,6 @@ def module_of(name: str) -> ModuleType:
 def method_named(name: str) -> Method:
     """The method of a name, of those whose server receives releases."""
     return cast(Method, module_of(name))
-
-
-def summed_method(name: str) -> SummedMethod:
-    """The same of a method that can do with a sum."""
-    return cast(SummedMethod, module_of(name))
 
 
 def round_method(name: str) -> RoundMethod:

@@ -74,8 +74,6 @@ def stages_of(config: RunConfig) -> tuple[str, ...]:
 def all_stages(run: OpenRun) -> None:
     """All stages of a run that have not run to their end, without the audit."""
     stages = stages_of(run.config)
-    if "join" in stages:
-        exchange_stage(run)
     if "search" in stages:
         search_stage(run)
     if "tune" in stages:
@@ -120,14 +118,8 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the sites that have none yet; returns those that have some now.
-
-    Args:
-        run: a run that is open for work.
-        clients: numbers of the sites that tune, from 0; None: all.
-        progress: hears of every trial of every site.
-
-    """
+    """Tune the DP-SGD settings of the sites that have none yet, as `search_stage`; `progress` hears
+    of every trial. Returns the sites that have settings now."""
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):
             run.sites.check("search", i)

@@ -5,16 +5,24 @@ of the data. What cannot be seen because of an earlier fault is left out, and sa
 """
 
 import importlib.metadata
-import socket
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dprbft.engines.deploy.certificates import fits, look, vouches
-from dprbft.engines.deploy.probe import PATIENCE, ask_control, ask_key, check_clock, greet, reach
+from dprbft.engines.deploy.probe import (
+    PATIENCE,
+    ask_control,
+    ask_key,
+    check_clock,
+    greet,
+    parted,
+    reach,
+)
 from dprbft.engines.deploy.settings import (
     CA,
     NODE_KEY,
@@ -25,7 +33,7 @@ from dprbft.engines.deploy.settings import (
 )
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
-from dprbft.engines.node.call import SOCKET, short
+from dprbft.engines.node.call import SOCKET, connected
 from dprbft.methods.joined.budget import largest_run
 from dprbft.paths import declared_file
 from dprbft.secure_sum.signing import check_own_key
@@ -125,7 +133,7 @@ def _outside(address: str, authority: Path) -> Iterator[Check]:
         yield Check("hub's certificate", False, str(e))
         yield Check("clock", None, "not seen: the hub's certificate does not hold")
         return
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = parted(address)
     yield _look("hub's certificate", lambda: _dates(seen.certificate, read_bytes(authority), host))
     yield _look("clock", lambda: check_clock(seen))
 
@@ -243,9 +251,8 @@ def _budget(folder: Path) -> str:
 def _node(folder: Path) -> str:
     path = folder / SOCKET
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, short(path) as address:
-            link.settimeout(PATIENCE)
-            link.connect(address)
+        with connected(path, time.monotonic() + PATIENCE):
+            pass
     except OSError as e:
         raise BadInput(
             f"expected a node at {path}, got none ({e.strerror or e}); start it: {folder}/start.sh"

@@ -22,7 +22,7 @@ from typing import Any
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.link import Link, end_run, start_run, state_of
 from dprbft.engines.frames import MAX_FRAME
-from dprbft.engines.node.call import short
+from dprbft.engines.node.call import bound
 from panas.runtime.errors import BadInput, PanasError
 
 REJOIN = 15.0
@@ -230,16 +230,10 @@ class FlowerCarrier:
         """Start a Flower run and wait for its relay, and for sites."""
         self._packets, self._nodes = queue.Queue(), {}
         path = self._link.home / f"relay-{os.urandom(8).hex()}.sock"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            with short(path) as address:
-                door.bind(address)
-            try:
-                path.chmod(0o600)
-                door.listen(1)
-                self._run = start_run(self._link, path.name)
-                self._relay = self._accept(door)
-            finally:
-                path.unlink(missing_ok=True)
+        with bound(path) as door:
+            door.listen(1)
+            self._run = start_run(self._link, path.name)
+            self._relay = self._accept(door)
         threading.Thread(target=_listen, args=(self._relay, self._packets), daemon=True).start()
         self._gather()
 
@@ -250,8 +244,7 @@ class FlowerCarrier:
             try:
                 return door.accept()[0]
             except TimeoutError:
-                state = state_of(self._link, self._run)
-                if state.startswith("finished"):
+                if state_of(self._link, self._run).startswith("finished"):
                     break
         state = state_of(self._link, self._run)
         raise PanasError(

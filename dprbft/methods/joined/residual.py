@@ -70,7 +70,7 @@ def head_of(site: Site, state: JoinedState) -> Weights | None:
     """The head that the site's residual is over; None for the prior alone."""
     if state.joins:
         return state.check_joined()
-    return public_head(site) if state.over else None
+    return public_heads(site).get("public") if state.over else None
 
 
 def _staying(site: Site, state: JoinedState) -> JoinedState:
@@ -106,12 +106,13 @@ def settings_by(site: Site, recipe: Recipe) -> DPSGDSettings:
     return settings_of(recipe, site.config.training.noise_multiplier or PLANNED_NOISE)
 
 
-def public_head(site: Site) -> Weights | None:
-    """The head of the labelled public samples; None without any."""
+def public_heads(site: Site) -> dict[str, Weights]:
+    """The head of the labelled public samples, as "public"; none without any."""
     public = site.public
     if not len(public):
-        return None
-    return fit_public_head(Rows(site.phi(public.inputs()), public.y), public.classes)
+        return {}
+    rows = Rows(site.phi(public.inputs()), public.y)
+    return {"public": fit_public_head(rows, public.classes)}
 
 
 def trained(

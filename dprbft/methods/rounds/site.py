@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from dprbft.messages import Broadcast, Verb
+from dprbft.messages import Broadcast, Verb, digest_of
 from dprbft.methods import round_method
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.preparation import search_once, tune_once
 from dprbft.methods.rounds.plan import current_plan, refusal, searched
 from dprbft.methods.rounds.state import State, weights

@@ -8,9 +8,9 @@ in its folder for the run; it never leaves.
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-from dprbft.messages import Verb
+from dprbft.messages import Verb, digest_of
 from dprbft.methods import update_method
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.updates.contract import Turn, UpdateMethod
 from dprbft.paths import sent_file, state_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes

@@ -22,7 +22,6 @@ from dprbft.paths import (
     map_file,
     public_file,
     settings_file,
-    sites_file,
     sites_folder,
     unlabelled_file,
     write_remote,
@@ -185,12 +184,6 @@ class SitesPlan:
             write_remote(run, self.config.federation.remote)
         else:
             write_sites(run, sites)
-
-
-def prepare_sites(run: Path, config: RunConfig) -> None:
-    """Find or make the sites of a new run; nothing is written where one of them is refused."""
-    if not sites_file(run).exists():
-        plan_sites(run, config).write(run)
 
 
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:

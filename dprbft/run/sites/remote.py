@@ -54,12 +54,8 @@ class Remote:
 
     def done(self, step: Step, site: int) -> bool:
         """As `Local.done`: by what it has answered."""
-        through = self._through(site)
-        if step == "join":
-            return Verb.FINISH in through
-        if step == "train":
-            return all(Verb(verb) in through for verb in self.config.federation.family.verbs)
-        return Verb(step) in through
+        verbs = {"join": ("finish",), "train": self.config.federation.family.verbs}
+        return self._through(site).issuperset(verbs.get(step, (step,)))
 
     def check(self, step: Step, site: int) -> None:
         """As `Local.check`."""
@@ -117,8 +113,8 @@ class Remote:
         for site in sites:
             self._why.pop(site, None)
 
-    def _through(self, site: int) -> set[Verb]:
-        return {Verb(verb) for verb in self._record().get(self.names[site], [])}
+    def _through(self, site: int) -> set[str]:
+        return set(self._record().get(self.names[site], []))
 
     def _record(self) -> dict[str, list[str]]:
         path = through_file(self.view.run)

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from dprbft.engines.flower.app.packets import Packet, end_with_parent, receive, send
 from dprbft.engines.flower.door.control import state
-from dprbft.engines.node.call import short
+from dprbft.engines.node.call import connected
 from panas.runtime.errors import PanasError
 
 NAME = r"relay-[0-9a-f]{16}\.sock"
@@ -50,9 +50,8 @@ def main(grid: Grid, context: Context) -> None:
     if not re.fullmatch(NAME, name):
         raise ValueError("expected the name of a relay in the run's settings")
     end_with_parent()
-    hub, home = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), Path(os.environ["FLWR_HOME"])
-    with hub, short(home / name) as address:
-        hub.connect(address)
+    home = Path(os.environ["FLWR_HOME"])
+    with connected(home / name) as hub:
         Relay(grid, hub, gone=_end_soon, refused=lambda: _refused(home)).work()
 
 

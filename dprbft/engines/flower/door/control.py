@@ -10,8 +10,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,23 +32,6 @@ SAID: Mapping[str, str] = {
     "large": "answers of registered sites refused, larger than what was asked allows",
 }
 """What is counted of what the port refuses, and what each means."""
-
-
-@contextmanager
-def bound(home: Path) -> Iterator[socket.socket]:
-    """The socket, for as long as the hub runs; one that a dead hub left is replaced."""
-    path = home / SOCKET
-    with short(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            made.bind(address)
-        finally:
-            os.umask(before)
-        try:
-            yield made
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def state(home: Path) -> dict[str, Any]:
