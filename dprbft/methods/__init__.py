@@ -61,16 +61,11 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(HOMES.get(name, f"{MESSAGES}.{name}"))
 
 
-def method_named(name: str) -> Method:
-    """The method of a name, of those whose server receives releases."""
-    return cast(Method, module_of(name))
-
-
 def round_method(name: str) -> RoundMethod:
-    """The same of a method of rounds."""
+    """The module of a method of rounds."""
     return cast(RoundMethod, module_of(name))
 
 
 def update_method(name: str) -> UpdateMethod:
-    """The same of a method with messages of its own."""
+    """The module of a method with messages of its own."""
     return cast(UpdateMethod, module_of(name))

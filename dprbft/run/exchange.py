@@ -8,7 +8,7 @@ import torch
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Broadcast, Verb
-from dprbft.methods import method_named, module_of, update_method
+from dprbft.methods import module_of, update_method
 from dprbft.methods.joined.state import ROUND
 from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.side import Side
@@ -63,7 +63,7 @@ def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
         from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
 
         return SumServer(answer=partial(module_of(method).sum_round, side), **common)
-    answer = partial(method_named(method).server_round, side)
+    answer = partial(module_of(method).server_round, side)
     return Server(answer=answer, minimum=run.minimum, **common)
 
 

@@ -130,12 +130,8 @@ def train_stage(run: OpenRun) -> None:
     """Train the federation of those sites that search and tuning have left their records."""
     exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
-    exported = set[int]()
-
-    def whole() -> bool:
-        return len(exported) == run.config.federation.clients
-
-    with timed(run.folder, "train", whole):
+    exported, everyone = set[int](), run.config.federation.clients
+    with timed(run.folder, "train", lambda: len(exported) == everyone):
         try:
             TRAINING[run.config.federation.family.exchange](run, sites)
         finally:
@@ -226,11 +222,11 @@ def _own_stage(
     known, sites = run.sites, join_stage(run, clients, stage)
     todo = [i for i in sites if not known.done(stage, i)]
     logs = {known.names[i]: path for i in todo if (path := known.log(stage, i))}
-
-    def whole() -> bool:
-        return all(known.done(stage, i) for i in range(run.config.federation.clients))
-
-    with timed(run.folder, stage, whole), watch_logs(logs, progress) as catch_up:
+    everyone = range(run.config.federation.clients)
+    with (
+        timed(run.folder, stage, lambda: all(known.done(stage, i) for i in everyone)),
+        watch_logs(logs, progress) as catch_up,
+    ):
         outcome = _teller(run, stage)
 
         def tell(site: int) -> None:

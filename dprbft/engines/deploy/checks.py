@@ -149,13 +149,14 @@ def _versions() -> str:
 def _private(path: Path) -> bytes:
     """The content of a file that nobody else may read."""
     content = read_bytes(path)
+    _check_mode(path)
+    return content
+
+
+def _check_mode(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise BadInput(
-            f"expected {path} to be readable by its owner alone, got mode {mode:o}; "
-            f"chmod 600 {path}"
-        )
-    return content
+        raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
 
 
 def _own_key(folder: Path, federation: Federation) -> str:
@@ -192,9 +193,7 @@ def _control(hub: Hub) -> str:
             f"expected the hub's control socket at {path}, found none; start the hub with `panas "
             "deploy start --hub`"
         )
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
+    _check_mode(path)
     return f"{refusal}; {path.name} does, for the hub's user"
 
 
@@ -257,8 +256,7 @@ def _node(folder: Path) -> str:
         raise BadInput(
             f"expected a node at {path}, got none ({e.strerror or e}); start it: {folder}/start.sh"
         ) from e
-    if path.stat().st_mode & 0o077:
-        raise BadInput(f"expected {path} for its owner alone, got more; chmod 600 {path}")
+    _check_mode(path)
     return f"answers at {path}"
 
 

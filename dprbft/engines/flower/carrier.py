@@ -292,8 +292,6 @@ class FlowerCarrier:
 
 
 def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:
-    while True:
-        packet = receive(relay)
+    while packet := receive(relay):
         packets.put(packet)
-        if packet is None:
-            return
+    packets.put(None)

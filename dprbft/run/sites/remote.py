@@ -145,17 +145,9 @@ class Tolerant:
 def without_paths(config: RunConfig) -> RunConfig:
     """The settings that sites elsewhere are told: names of files in the place of paths, which are
     the hub's own."""
-
-    def named(path: str | None) -> str | None:
-        return None if path is None else Path(path).name
-
-    source = config.data.source
-    own = replace(
-        source,
-        data_root=None,
-        public_data=named(source.public_data),
-        unlabelled_data=named(source.unlabelled_data),
-    )
-    f = config.federation.model_copy(update={"facts": named(config.federation.facts)})
+    source, facts = config.data.source, config.federation.facts
+    public, unlabelled = (p and Path(p).name for p in (source.public_data, source.unlabelled_data))
+    own = replace(source, data_root=None, public_data=public, unlabelled_data=unlabelled)
+    f = config.federation.model_copy(update={"facts": facts and Path(facts).name})
     data = config.data.model_copy(update={"source": own})
     return config.model_copy(update={"data": data, "federation": f})

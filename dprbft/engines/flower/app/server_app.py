@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Container
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -193,11 +192,8 @@ class Sweep:
 
 
 def _all_now(waiting: "queue.Queue[T]") -> list[T]:
-    items = list[T]()
-    with suppress(queue.Empty):
-        while True:
-            items.append(waiting.get_nowait())
-    return items
+    """All that waits; nobody else takes of it."""
+    return [waiting.get_nowait() for _ in range(waiting.qsize())]
 
 
 def _outcome(message: Message) -> tuple[str, bytes]:

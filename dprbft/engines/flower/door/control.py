@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,13 +38,9 @@ SAID: Mapping[str, str] = {
 def state(home: Path) -> dict[str, Any]:
     """What the hub of a folder has refused (`requests.Door.state`); PanasError if it is silent."""
     try:
-        with short(home / SOCKET) as address:
-            link = _Unix(address)
-            try:
-                link.request("GET", STATE, headers={"Connection": "close"})
-                record = json.loads(link.getresponse().read())
-            finally:
-                link.close()
+        with short(home / SOCKET) as address, closing(_Unix(address)) as link:
+            link.request("GET", STATE, headers={"Connection": "close"})
+            record = json.loads(link.getresponse().read())
     except (OSError, ValueError, http.client.HTTPException) as e:
         raise PanasError(
             f"expected the hub at {home / SOCKET} to answer, got {type(e).__name__}; start it"
