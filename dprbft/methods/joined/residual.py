@@ -18,10 +18,10 @@ from dprbft.methods.joined.budget import (
     share_of,
 )
 from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.methods.rounds.training import training_charge
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
-from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
@@ -47,14 +47,8 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
     try:
         plan = residual_plan(site, record.settings)
         private = site.budget.private
-        charge = Charge(
-            event=plan.training_event if private else Unprotected(),
-            phase="training",
-            mechanism="dp-sgd" if private else "sgd",
-            recipient="whoever sees the network, which learns from it",
-            sensitivity=plan.clip if private else None,
-            round=ROUND,
-        )
+        recipient = "whoever sees the network, which learns from it"
+        charge = training_charge(plan if private else None, recipient, ROUND)
         with site.ledger.charge(charge):
             rows = site.rows(site.data.train)
             head = head_of(site, state)
