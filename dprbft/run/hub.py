@@ -45,8 +45,10 @@ GREETINGS = (Verb.HELLO, Verb.LEAVE)
 
 @dataclass
 class Traffic:
-    """Adds up the frames of one run, with all that is around a message, over all its processes:
-    `traffic.json` has the bytes that its carrier has brought to sites and back, by verb."""
+    """Adds up the frames of one run, with all that is around a message, over all its processes.
+
+    `traffic.json` has the bytes that its carrier has brought to sites and back, by verb.
+    """
 
     server: Path  # the server's folder
     _waiting: dict[Verb, tuple[int, int]] = field(default_factory=dict)
@@ -171,7 +173,7 @@ def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:
 
 
 def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    config = sites.config
+    config = sites.view.config
     steps: tuple[Step, ...] = ("join", "search", "tune", "train")
     noise = _noise_of(sites.view, i, [r.round for r in rounds if i in r.releases])
     noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian

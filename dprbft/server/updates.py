@@ -86,7 +86,8 @@ class UpdateServer:
             raise SiteRefusal(min({*chosen} - {*present}), Code.ABSENT)
         sent = {i: (digest_of(c), len(c)) for i, c in self._contents(number, present)}
         rng = stream(self.config.seed, "server", number)
-        answer = self.half.round(memory, self._updates(number, present), rng)
+        updates = (Update.from_bytes(c) for _, c in self._contents(number, present))
+        answer = self.half.round(memory, updates, rng)
         record = RoundRecord(
             round=number,
             seconds=time.perf_counter() - began,
@@ -120,9 +121,6 @@ class UpdateServer:
         for site in sites:
             if content := read_bytes(self._path(number, site)):
                 yield site, content
-
-    def _updates(self, number: int, sites: Sequence[int]) -> Iterator[Update]:
-        return (Update.from_bytes(content) for _, content in self._contents(number, sites))
 
     def _memory(self, number: int) -> Bundle:
         return Bundle.read(round_folder(self.folder, number) / MEMORY)

@@ -68,11 +68,6 @@ class Call:
             del self.frames[name]
         return gone
 
-    def answered(self, packet: Packet) -> str | None:
-        """The site whose job a packet ends; None if it is none of this call."""
-        job = self.jobs.pop(packet[0].get("job", -1), None)
-        return job.site if job else None
-
 
 WHY = {
     "silent": "its node does not answer; start it (panas node)",
@@ -189,8 +184,9 @@ class FlowerCarrier:
 
     def _answer(self, call: Call, packet: Packet) -> Iterator[tuple[str, bytes]]:
         """What a packet answers, to this call or an earlier one."""
-        state, late = str(packet[0].get("state")), self._late.pop(packet[0].get("job", -1), None)
-        site = call.answered(packet)
+        state, number = str(packet[0].get("state")), packet[0].get("job", -1)
+        late, job = self._late.pop(number, None), call.jobs.pop(number, None)
+        site = job.site if job else None
         if state == "answered" and (site or late):
             yield site or late or "", packet[1]
         elif site:

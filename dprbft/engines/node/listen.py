@@ -58,16 +58,12 @@ def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) 
                 node.refuse(e)
                 raise
             if frame is not None:
-                answer = node.answer(frame, lambda: _is_closed(link))
+                # After its one request the other side sends nothing more: it hangs up.
+                answer = node.answer(frame, lambda: bool(select.select([link], [], [], 0)[0]))
                 if answer is not None:
                     send(link, answer, time.monotonic() + PATIENCE)
     finally:
         slots.release()
-
-
-def _is_closed(link: socket.socket) -> bool:
-    """Whether the other side has hung up: after its one request it sends nothing more."""
-    return bool(select.select([link], [], [], 0)[0])
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def unmask(site: Site, content: bytes) -> bytes:
     state, asked = _begun(site), Survivors.from_bytes(content)
     party, sites = state.party, asked.sites
     try:
-        signs = party.signs and not asked.agreed
+        signs = party.signing is not None and not asked.agreed
         answer = party.agree(sites) if signs else party.unmask(sites, asked.agreed)
     except BadInput as e:
         _note(site, Verb.UNMASK, sites, str(e))

@@ -277,7 +277,7 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
 def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     """The public samples without labels, if there are any."""
     f, source = config.federation, config.data.source
-    if source.unlabelled_data is None or not config.has_unlabelled:
+    if source.unlabelled_data is None or not source.has_unlabelled:
         return facts.no_samples()
     own = f.client_data or (() if f.comes_split else (source.dataset,))
     if identity(source.unlabelled_data) in map(identity, own):

@@ -38,23 +38,18 @@ class Remote:
     _why: dict[int, events.Why] = field(default_factory=dict)
 
     @property
-    def config(self) -> RunConfig:
-        """Of the run."""
-        return self.view.config
-
-    @property
     def names(self) -> Sequence[str]:
         """As `Local.names`."""
-        return self.config.federation.remote
+        return self.view.config.federation.remote
 
     def hello(self, site: int) -> bytes:
         """As `Local.hello`, without a path of the hub in the settings."""
         public = Hello.from_bytes(self.view.hello(site))
-        return replace(public, config=without_paths(self.config).model_dump_json()).to_bytes()
+        return replace(public, config=without_paths(self.view.config).model_dump_json()).to_bytes()
 
     def done(self, step: Step, site: int) -> bool:
         """As `Local.done`: by what it has answered."""
-        verbs = {"join": ("finish",), "train": self.config.federation.family.verbs}
+        verbs = {"join": ("finish",), "train": self.view.config.federation.family.verbs}
         return self._through(site).issuperset(verbs.get(step, (step,)))
 
     def check(self, step: Step, site: int) -> None:

@@ -148,11 +148,12 @@ class Pulling:
 
     def found(self, names: list[str]) -> list[Message]:
         """Replies to these messages that have come by now."""
-        if self.sweep and self.sweep.running and time.monotonic() - self.sweep.since > STALLED:
-            self.stuck.add(self.sweep.name)
-            self.sweep.left = True
-        elif self.sweep and self.sweep.running:
-            names = []
+        if (sweep := self.sweep) and not sweep.ended.is_set():
+            if time.monotonic() - sweep.since > STALLED:
+                self.stuck.add(sweep.name)
+                sweep.left = True
+            else:
+                names = []
         names = [name for name in names if name not in self.stuck]
         if names:
             self.sweep = Sweep(self.grid, names, self.replies)
@@ -172,11 +173,6 @@ class Sweep:
     since: float = field(default_factory=time.monotonic)
     left: bool = False  # by whom it worked for: another goes on
     ended: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def running(self) -> bool:
-        """Whether it still looks."""
-        return not self.ended.is_set()
 
     def work(self) -> None:
         """Look at each message, until another sweep has taken over."""
