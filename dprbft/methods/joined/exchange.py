@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dprbft.messages import Broadcast, NoisedHistogram, Release
+from dprbft.messages import Broadcast, NoisedHistogram, Release, digest_of
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries

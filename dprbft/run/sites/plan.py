@@ -22,7 +22,6 @@ from dprbft.paths import (
     map_file,
     public_file,
     settings_file,
-    sites_file,
     sites_folder,
     unlabelled_file,
     write_remote,
@@ -185,12 +184,6 @@ class SitesPlan:
             write_sites(run, sites)
 
 
-def prepare_sites(run: Path, config: RunConfig) -> None:
-    """Find or make the sites of a new run; nothing is written where one of them is refused."""
-    if not sites_file(run).exists():
-        plan_sites(run, config).write(run)
-
-
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
@@ -282,7 +275,7 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
 def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     """The public samples without labels, if there are any."""
     f, source = config.federation, config.data.source
-    if source.unlabelled_data is None or not config.has_unlabelled:
+    if source.unlabelled_data is None or not source.has_unlabelled:
         return facts.no_samples()
     own = f.client_data or (() if f.comes_split else (source.dataset,))
     if identity(source.unlabelled_data) in map(identity, own):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.flat import validated
 from dprbft.messages import Code
 from dprbft.paths import (
     SitePaths,
@@ -15,7 +16,6 @@ from dprbft.paths import (
 from dprbft.site.data import declared, is_of_one_class, samples_and_values
 from dprbft.site.directory import (
     SiteSettings,
-    checked_settings,
     read_site,
     site_account,
     site_ledger,
@@ -54,7 +54,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     """Make a site's directory; nothing is written where its data or settings are refused."""
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
-    site = checked_settings(settings, "panas site init")
+    site = validated(SiteSettings, settings, "panas site init")
     facts, samples = _declared(folder, site, by)
     site.budget.check(samples.units, site.name)
     _check_number(site, samples)
