@@ -6,15 +6,14 @@ Source: Clopper and Pearson 1934; Efron 1981; Hall 1988.
 import math
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.stats import beta
-from scipy.stats import t as student
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
 
 RESAMPLES = 1000  # bootstrap draws behind an interval
-
+BELOW = (1 - 0.95) / 2  # share of draws below an interval, and above it
 TAIL = 10  # draws beyond a quantile that is read from them, at least
 MAX_DRAWS = 10_000  # behind one bound, at most
 
@@ -36,22 +35,19 @@ def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float,
 
 def lower_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
     """Clopper-Pearson lower bounds for each number of hits of n, each wrong with `error`."""
-    return np.where(hits > 0, beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
+    return np.where(hits > 0, scipy.stats.beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
 
 
 def upper_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
     """Clopper-Pearson upper bounds for each number of hits of n, each wrong with `error`."""
-    return np.where(hits < n, beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
+    return np.where(hits < n, scipy.stats.beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
 
 
-def mean_interval(
-    values: Float[Tensor, "n"], *, rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
-    """Bootstrap interval of a mean, by percentiles."""
+def mean_interval(values: Float[Tensor, "n"], *, rng: np.random.Generator) -> tuple[float, float]:
+    """Bootstrap interval of a mean at 95 %, by percentiles."""
     n = len(values)
     counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES)
-    tail = (1 - level) / 2
-    low, high = np.quantile(counts @ values.double().numpy() / n, [tail, 1 - tail])
+    low, high = np.quantile(counts @ values.double().numpy() / n, [BELOW, 1 - BELOW])
     return float(low), float(high)
 
 
@@ -61,28 +57,26 @@ def gain_interval(
     reference: Float[Tensor, "n"],
     *,
     rng: np.random.Generator,
-    level: float = 0.95,
 ) -> tuple[float, float]:
-    """Studentised bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
+    """Studentised bootstrap interval of R^2(errors) - R^2(baseline) at 95 %, paired by sample.
 
     With the reference itself as baseline it is the interval of R^2. Pairing cancels what makes a
     sample hard for everyone. Each draw of n samples is measured in standard errors of its own, so
     that few and skewed errors widen the side that they must (percentiles of plain draws claim too
-    much there). `RESAMPLES` draws at 95 %, more at higher levels, whose tails are thinner. NaN for
-    both ends with fewer than `MIN_SAMPLES` samples, and where a draw's reference is 0.
+    much there). NaN for both ends with fewer than `MIN_SAMPLES` samples, and where a draw's
+    reference is 0.
     """
     if len(errors) < MIN_SAMPLES:
         return math.nan, math.nan
     gain, total = (baseline - errors).double().numpy(), reference.double().numpy()
-    n, draws = len(gain), max(RESAMPLES, math.ceil(RESAMPLES * 0.05 / (1 - level)))
-    counts = rng.multinomial(n, np.full(n, 1 / n), draws) / n
+    n = len(gain)
+    counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
     if not (counts @ total).min() > 0:
         return math.nan, math.nan
     centre, spread = (v[:, 0] for v in _ratios(np.full((1, n), 1 / n), gain[:, None], total))
     centres, spreads = (v[:, 0] for v in _ratios(counts, gain[:, None], total))
     floor = max(1e-9 * float(np.abs(gain).mean() / total.mean()), 1e-300)
-    tail = (1 - level) / 2
-    low, high = np.quantile((centres - centre) / np.maximum(spreads, floor), [tail, 1 - tail])
+    low, high = np.quantile((centres - centre) / np.maximum(spreads, floor), [BELOW, 1 - BELOW])
     return float(centre[0] - high * spread[0]), float(centre[0] - low * spread[0])
 
 
@@ -114,9 +108,9 @@ def gain_bounds(
         centres, spreads = _ratios(counts, top, bottom)
         parts.append((centres - centre) / np.maximum(spreads, floor))
     shown = max(error, TAIL / draws)
-    rare = float(student.isf(error, n - 1))
+    rare = float(scipy.stats.t.isf(error, n - 1))
     quantiles = np.quantile(np.concatenate(parts), 1 - shown, axis=0)
-    quantiles *= rare / float(student.isf(shown, n - 1))
+    quantiles *= rare / float(scipy.stats.t.isf(shown, n - 1))
     # Spreads are n^(1/2) standard errors without the correction for n - 1; so are the draws'.
     return centre[0] - np.maximum(quantiles, rare / math.sqrt(n - 1)) * spread[0]
 

@@ -212,7 +212,7 @@ def size(site: Site, memory: Bundle) -> Size:
     network = loaded(site, Bundle(named("network", memory.arrays), memory.record))
     limits = dict[str, Any]()
     for subset in ("train", "search"):
-        events = [e for e in site.charged(subset) if isinstance(e, SampledGaussian)]
+        events = [e for e in site.account.events_on(subset) if isinstance(e, SampledGaussian)]
         if events:
             mu = limit_mu(events)
             limits[subset] = {"mu": mu, "epsilon": gaussian_epsilon(mu, site.budget.delta)}

@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING
 from panas.runtime.faces import face
 
 if TYPE_CHECKING:
-    from dprbft.api import simulate
+    from dprbft.api import simulate as simulate
 
-__all__ = ["simulate"]
-
-__getattr__ = face(__name__, {"simulate": "api"})
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = face(__name__, __file__)

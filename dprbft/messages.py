@@ -6,6 +6,7 @@ it is used: names, shapes, types, finite numbers. A message has one form: bytes 
 again would not give are refused: they could carry what no ledger has seen (fields, order, padding).
 """
 
+import hashlib
 import json
 import math
 import re
@@ -38,9 +39,7 @@ MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
 BLOCK = 512  # characters that a message's facts are padded to
 HEADER = 4096  # bytes that names, shapes and facts of a release take at most
-LARGEST_WEIGHT = (
-    1e6  # of a weight that a server sends; why that is safe: `dprbft.methods.rounds.heads`
-)
+LARGEST_WEIGHT = 1e6  # that a server sends; why that is safe: `dprbft.methods.rounds.heads`
 LARGEST = 1e12  # of a number in a release: far above what any sums of samples, and noise, come to
 LEAST_NOISE = 1e-6  # of a noise multiplier, far below what any budget allows
 
@@ -78,6 +77,11 @@ class Reply:
 
     code: Code
     release: bytes = b""
+
+
+def digest_of(content: bytes) -> str:
+    """SHA-256 of a message: what stands for it in records, and where a site keeps its server's."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def facts_text(facts: Facts) -> str:

@@ -9,93 +9,33 @@ from typing import TYPE_CHECKING
 from panas.runtime.faces import face
 
 if TYPE_CHECKING:
-    from panas.api import load, search, tune
-    from panas.architecture.genome import Genome
-    from panas.architecture.network import NetworkSpec, build_bottom
-    from panas.architecture.space import SearchSpace
-    from panas.data.arrays import as_samples
-    from panas.data.samples import Samples
-    from panas.evolution.records import EvolutionConfig
-    from panas.privacy.accounting.epsilon import epsilon
-    from panas.privacy.accounting.events import Gaussian, SampledGaussian
-    from panas.privacy.budget import Budget
-    from panas.privacy.calibration import calibrate
-    from panas.privacy.gradients.private import PrivateGradient
-    from panas.privacy.ledger.charge import Charge
-    from panas.privacy.ledger.ledger import Ledger
-    from panas.privacy.noise import SystemNoise
-    from panas.privacy.plan import Plan
-    from panas.privacy.schedule import TrainingSchedule
-    from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
-    from panas.training.sgd import OptimizerConfig
-    from panas.tuning.space import DPSGDSettings, TuningSpace
-    from panas.tuning.trial import TuningConfig
+    from panas.api import load as load
+    from panas.api import search as search
+    from panas.api import tune as tune
+    from panas.architecture.genome import Genome as Genome
+    from panas.architecture.network import NetworkSpec as NetworkSpec
+    from panas.architecture.network import build_bottom as build_bottom
+    from panas.architecture.space import SearchSpace as SearchSpace
+    from panas.data.arrays import as_samples as as_samples
+    from panas.data.samples import Samples as Samples
+    from panas.evolution.records import EvolutionConfig as EvolutionConfig
+    from panas.privacy.accounting.epsilon import epsilon as epsilon
+    from panas.privacy.accounting.events import Gaussian as Gaussian
+    from panas.privacy.accounting.events import SampledGaussian as SampledGaussian
+    from panas.privacy.budget import Budget as Budget
+    from panas.privacy.calibration import calibrate as calibrate
+    from panas.privacy.gradients.private import PrivateGradient as PrivateGradient
+    from panas.privacy.ledger.charge import Charge as Charge
+    from panas.privacy.ledger.ledger import Ledger as Ledger
+    from panas.privacy.noise import SystemNoise as SystemNoise
+    from panas.privacy.plan import Plan as Plan
+    from panas.privacy.plan import TrainingSchedule as TrainingSchedule
+    from panas.runtime.errors import BadInput as BadInput
+    from panas.runtime.errors import BudgetExhausted as BudgetExhausted
+    from panas.runtime.errors import PanasError as PanasError
+    from panas.training.sgd import OptimizerConfig as OptimizerConfig
+    from panas.tuning.space import DPSGDSettings as DPSGDSettings
+    from panas.tuning.space import TuningSpace as TuningSpace
+    from panas.tuning.trial import TuningConfig as TuningConfig
 
-__all__ = [
-    "BadInput",
-    "Budget",
-    "BudgetExhausted",
-    "Charge",
-    "DPSGDSettings",
-    "EvolutionConfig",
-    "Gaussian",
-    "Genome",
-    "Ledger",
-    "NetworkSpec",
-    "OptimizerConfig",
-    "PanasError",
-    "Plan",
-    "PrivateGradient",
-    "SampledGaussian",
-    "Samples",
-    "SearchSpace",
-    "SystemNoise",
-    "TrainingSchedule",
-    "TuningConfig",
-    "TuningSpace",
-    "as_samples",
-    "build_bottom",
-    "calibrate",
-    "epsilon",
-    "load",
-    "search",
-    "tune",
-]
-
-__getattr__ = face(
-    __name__,
-    {
-        "BadInput": "runtime.errors",
-        "Budget": "privacy.budget",
-        "BudgetExhausted": "runtime.errors",
-        "Charge": "privacy.ledger.charge",
-        "DPSGDSettings": "tuning.space",
-        "EvolutionConfig": "evolution.records",
-        "Gaussian": "privacy.accounting.events",
-        "Genome": "architecture.genome",
-        "Ledger": "privacy.ledger.ledger",
-        "NetworkSpec": "architecture.network",
-        "OptimizerConfig": "training.sgd",
-        "PanasError": "runtime.errors",
-        "Plan": "privacy.plan",
-        "PrivateGradient": "privacy.gradients.private",
-        "SampledGaussian": "privacy.accounting.events",
-        "Samples": "data.samples",
-        "SearchSpace": "architecture.space",
-        "SystemNoise": "privacy.noise",
-        "TrainingSchedule": "privacy.schedule",
-        "TuningConfig": "tuning.trial",
-        "TuningSpace": "tuning.space",
-        "as_samples": "data.arrays",
-        "build_bottom": "architecture.network",
-        "calibrate": "privacy.calibration",
-        "epsilon": "privacy.accounting.epsilon",
-        "load": "api",
-        "search": "api",
-        "tune": "api",
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = face(__name__, __file__)

@@ -9,7 +9,12 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from panas_cli import commands
 from panas_cli.options import (
+    CompareRequest,
+    FailOn,
+    Reach,
+    Request,
     check_claim,
     checked_folder,
     checked_reach,
@@ -19,7 +24,6 @@ from panas_cli.options import (
     with_common,
     with_compared,
 )
-from panas_cli.requests import CompareRequest, FailOn, Reach, Request
 
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, Argument(help="A run directory.")]
@@ -52,33 +56,25 @@ def run(
     """Join, search, tune, train, audit and report: all stages that the method has, in one go."""
     refuse_used(request)
     reach = checked_reach(request, Reach(engine, hub, facts))
-    from panas_cli.commands.run import run as work
-
-    work(request, reach)
+    commands.run.run(request, reach)
 
 
 @with_common
 def search(request: Request, site: Clients = None) -> None:
     """Search one site's architecture; writes search/best.json in its folder."""
-    from panas_cli.commands.stages import search as work
-
-    work(request, site)
+    commands.stages.search(request, site)
 
 
 @with_common
 def tune(request: Request, site: Clients = None) -> None:
     """Tune one site's DP-SGD settings; writes tune/best.json in its folder."""
-    from panas_cli.commands.stages import tune as work
-
-    work(request, site)
+    commands.stages.tune(request, site)
 
 
 @with_common
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    from panas_cli.commands.stages import train as work
-
-    work(request)
+    commands.stages.train(request)
 
 
 @with_compared
@@ -100,9 +96,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare methods on the same sites and seeds; writes one table and its pictures."""
-    from panas_cli.commands.compare import compare as work
-
-    work(request, CompareRequest(experiment, methods, seeds, size, columns))
+    commands.compare.compare(request, CompareRequest(experiment, methods, seeds, size, columns))
 
 
 def audit(
@@ -114,9 +108,7 @@ def audit(
 ) -> None:
     """Attack what a run released, beside blind controls."""
     processes, folder = checked_workers(shadows, workers), checked_folder(run)
-    from panas_cli.commands.audit import audit as work
-
-    work(folder, shadows, processes, fail_on, json)
+    commands.audit.audit(folder, shadows, processes, fail_on, json)
 
 
 def audit_model(
@@ -153,7 +145,6 @@ def audit_model(
     from attacks.audit.external_model import ModelAuditConfig
     from attacks.audit.membership import PrivacyClaim
     from attacks.audit.target import ExternalModel
-    from panas_cli.commands.audit import audit_model as work
 
     model = ExternalModel(
         file=file,
@@ -166,7 +157,7 @@ def audit_model(
         claim=PrivacyClaim(epsilon=epsilon, delta=delta),
     )
     config = ModelAuditConfig(shadows=shadows, outputs=outputs, workers=processes)
-    work(model, config, out, fail_on, json)
+    commands.audit.audit_model(model, config, out, fail_on, json)
 
 
 def ledger(
@@ -177,9 +168,7 @@ def ledger(
 ) -> None:
     """Show what every site, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)
-    from panas_cli.commands.ledger import ledger as work
-
-    work(folder, group, json)
+    commands.ledger.ledger(folder, group, json)
 
 
 def epsilon(
@@ -195,9 +184,7 @@ def epsilon(
     json: Json = False,
 ) -> None:
     """Show epsilon of DP-SGD by four accountants beside each other."""
-    from panas_cli.commands.epsilon import epsilon as work
-
-    work(q, sigma, steps, delta, group, relation, json)
+    commands.epsilon.epsilon(q, sigma, steps, delta, group, relation, json)
 
 
 def report(run: Run, json: Json = False) -> None:
@@ -211,9 +198,7 @@ def report(run: Run, json: Json = False) -> None:
 @with_common
 def config(request: Request) -> None:
     """Show every setting: value, default, unit and range; those that are not set as comments."""
-    from panas_cli.commands.config import config as work
-
-    work(request)
+    commands.config.config(request)
 
 
 COMMANDS = (run, search, tune, train, compare, audit, audit_model, ledger, epsilon, report, config)

@@ -17,11 +17,9 @@ from typer.core import TyperCommand
 from typer.utils import get_params_from_function
 
 from panas.runtime.errors import BadInput, PanasError
-from panas_cli.deploy import deploy
 from panas_cli.front import COMMANDS
-from panas_cli.options import with_options
-from panas_cli.site_front import node, site
-from panas_cli.site_options import spread_lists
+from panas_cli.options import spread_lists, with_options
+from panas_cli.site_front import deploy, node, site
 
 
 class FullHelp(TyperCommand):

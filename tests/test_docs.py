@@ -20,9 +20,9 @@ from dprbft.methods.joined.tuning import FEWEST
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_json
-from panas.training.linear import split
+from panas.training.linear import rules
 from panas_cli.main import app, main
-from panas_cli.site_options import spread_lists
+from panas_cli.options import spread_lists
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -143,9 +143,9 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
     assert f"{len(message) / 1e3:.1f} kB" in text
     assert f"| {len(head) / 1e3:.1f} kB |" in text
     assert abs(len(message) - 4 * (d * (d + 1) // 2 + classes * d + classes) - 776) < 20
-    assert f"yes, {split.RELEASE_SHARE:.0%} of epsilon".replace("%", " %") in text
-    assert f"public samples ({split.FEWEST} or more)" in text
-    assert f"below {100 * split.LEAST_GAIN:g} points nobody releases" in text
+    assert f"yes, {rules.RELEASE_SHARE:.0%} of epsilon".replace("%", " %") in text
+    assert f"public samples ({rules.FEWEST} or more)" in text
+    assert f"below {100 * rules.LEAST_GAIN:g} points nobody releases" in text
     assert f"(from {FEWEST} on;" in text
     shown = build_config()
     assert f"| `network.features` | {shown.network.features} |" in text

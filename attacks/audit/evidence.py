@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from attacks.threats.representation import Representation
+from attacks.threats.observation import Representation
 from dprbft.messages import Release
 from dprbft.paths import (
     home,
@@ -62,8 +62,7 @@ def _charged(entry: Entry | None, release: Release) -> ClaimedNoise:
         return ClaimedNoise(release.noise_multiplier, fault)
     m = getattr(entry.event, "noise_multiplier", None)
     if entry.charge.round != release.round:
-        fault = f"its receipt is that of round {entry.charge.round}"
-        return ClaimedNoise(m, fault)
+        return ClaimedNoise(m, f"its receipt is that of round {entry.charge.round}")
     # Equal noise on something else is another promise: its sensitivity may be larger.
     fits = isinstance(entry.event, (kind_named(release.kind).CHARGED_AS, Unprotected))
     if entry.charge.mechanism != release.kind or not fits:

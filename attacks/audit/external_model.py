@@ -15,16 +15,13 @@ from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import as_json
 from attacks.audit.target import ExternalModel, Target, load_target
 from attacks.audit.verdict import Verdict, judge
-from attacks.inference.lira import GenomeTrainer, ShadowConfig
-from attacks.inference.membership import logits
-from attacks.reconstruction.decoder import decoder_inverter
+from attacks.inference.membership import GenomeTrainer, ShadowConfig, logits
+from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
-from attacks.reconstruction.ridge import ridge_inverter
 from attacks.reconstruction.suite import ALL_OTHERS, SHOWN, OnProgress, informed
 from attacks.statistics import clopper_pearson
 from attacks.threats import controls
-from attacks.threats.knowledge import SHADOW, LeakedPairs
-from attacks.threats.observation import Observation
+from attacks.threats.observation import SHADOW, LeakedPairs, Observation
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
@@ -63,10 +60,6 @@ class OutputsAudit:
     controls: tuple[ReconstructionScore, ...]
     verdict: Verdict
     evidence: str
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
-        return as_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)

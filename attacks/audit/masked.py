@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from attacks.epsilon.noise import NOISE_CONFIDENCE, PartNoise, noise_of
-from attacks.threats.representation import rows_of
+from attacks.epsilon.release import NOISE_CONFIDENCE, PartNoise, noise_of
+from attacks.threats.observation import rows_of
 from dprbft.config.files import load_config
 from dprbft.paths import arrived_file, ledger_file, server_folder
 from dprbft.run.view import RunView
@@ -24,8 +24,8 @@ from dprbft.server.sum_checkpoint import SumFiles
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.estimate import Moments, Rows
+from panas.privacy.release.gate import SumNoise
 from panas.privacy.release.kind import summed_kind
-from panas.privacy.release.summed import SumNoise
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors
 

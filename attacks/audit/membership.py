@@ -3,8 +3,8 @@
 Members are the samples that it was trained on, others are like them and were not used; the
 auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
 judged by two criteria, and any that is met is a leak. The control is *blind*: a regression of
-membership on values and labels that never queries the network (`attacks.inference.blind`).
-docs/audits.md has the table of verdicts.
+membership on values and labels that never queries the network. docs/audits.md has the table of
+verdicts.
 
 A leak is tested at `ERROR` / (2 x attacks x networks of the run): uninformative scores give "leaks"
 in at most one of a hundred runs. All parts of a criterion must hold, so they need no share of that.
@@ -13,6 +13,18 @@ Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
 The estimate is the epsilon that scores would need, were they independent. Those of one network are
 not, so that it refutes no claim. An area surely below 1/2 takes others for members, as where the
 two are swapped. Silence proves nothing: stronger attacks, or other shadows, may identify members.
+
+Members and others may differ in more than membership (another hospital, another class mix). Then
+scores separate the two although no network has leaked. The control's columns, by ridge:
+
+| part | columns |
+|---|---|
+| values | along the first `DIRECTIONS` principal directions, and squares of these (for scales) |
+| label | an indicator of each class |
+
+Each fold is scored by a fit on the others; samples of a group are in one fold.
+
+Source: Das, Zhang and Tramer 2024 (blind baselines beat membership inference attacks).
 """
 
 import math
@@ -27,10 +39,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attacks.audit.verdict import Verdict
-from attacks.inference.blind import blind_scores
-from attacks.inference.lira import ShadowConfig, lira
-from attacks.inference.membership import Query, logits, loss_scores
+from attacks.inference.membership import Query, ShadowConfig, lira, logits, loss_scores
 from attacks.inference.roc import Roc, area_bound, point_of, roc
+from attacks.reconstruction.inverters import fit
 from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes
 
@@ -252,3 +263,47 @@ def _figures(name: str, curve: Roc, members: int, others: int) -> str:
         f"[{few:.1%}, {many:.1%}] of {members} members found at 1 % false alarms among {others} "
         f"others (true rate at most {point.fpr_bound:.1%})"
     )
+
+
+DIRECTIONS = 32
+FOLDS = 5
+FITTED = 4000  # candidates that one fit learns from, at most
+BATCH = 512  # samples that are read at a time
+
+
+def blind_scores(
+    candidates: Samples, members: Bool[Tensor, "n"], *, rng: np.random.Generator
+) -> Float[Tensor, "n"]:
+    """Scores of candidates without any question to a network; all 0 for too few of them."""
+    folds = _folds(candidates, members, rng)
+    features, truth = _features(candidates, rng), members.double()[:, None]
+    scores = torch.zeros(len(candidates), dtype=torch.float64)
+    for k in range(FOLDS):
+        out = folds == k
+        rest = torch.from_numpy(rng.permutation(torch.nonzero(~out)[:, 0].numpy())[:FITTED])
+        if not 0 < int(members[rest].sum()) < len(rest) or len(rest) < 2 * FOLDS:
+            return torch.zeros_like(scores)
+        scores[out] = fit(features[rest], truth[rest])(features[out])[:, 0]
+    return scores
+
+
+def _folds(candidates: Samples, members: Bool[Tensor, "n"], rng: np.random.Generator) -> Tensor:
+    """A fold for each candidate, with as many members and others in each as can be."""
+    units = torch.arange(len(candidates)) if candidates.groups is None else candidates.groups
+    folds = torch.zeros(len(candidates), dtype=torch.long)
+    for kind in (members, ~members):
+        of = units[kind].unique()
+        dealt = torch.from_numpy(rng.permutation(len(of)) % FOLDS)
+        folds[kind] = dealt[torch.searchsorted(of, units[kind])]
+    return folds
+
+
+def _features(candidates: Samples, rng: np.random.Generator) -> Float[Tensor, "n f"]:
+    seen = rng.permutation(len(candidates))[:FITTED]
+    x = candidates.inputs(seen).flatten(1)
+    centre, k = x.mean(0), min(DIRECTIONS, *x.shape)
+    directions = torch.linalg.svd(x - centre, full_matrices=False).Vh[:k].T
+    parts = torch.arange(len(candidates)).split(BATCH)
+    z = torch.cat([(candidates.inputs(p).flatten(1) - centre) @ directions for p in parts])
+    z = z / z.std(0).clamp(min=1e-6)
+    return torch.cat([z, z.square(), torch.eye(candidates.classes)[candidates.y]], dim=1).double()

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ def as_json(record: object) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, tuple):
             return [plain(v) for v in value]
-        return value.to_json() if hasattr(value, "to_json") else value
+        if hasattr(value, "to_json"):
+            return value.to_json()
+        return as_json(value) if is_dataclass(value) else value
 
     return {name: plain(value) for name, value in vars(record).items()}
 

@@ -128,7 +128,7 @@ def audit_run(
 class _Work:
     run: Path
     shadows: int
-    on_progress: OnProgress | None
+    on_progress: OnProgress
 
 
 def _sites(run: Path) -> tuple[SitePaths, ...]:
@@ -163,14 +163,13 @@ def _about(run: Path, shadows: int) -> str:
 def _audit_sites(
     work: _Work, sites: tuple[SitePaths, ...], unfinished: AuditCheckpoint, workers: int
 ) -> list[DrawnAudit]:
-    report = work.on_progress or (lambda _: None)
-    names = {site.index: site.name for site in sites}
+    report, names = work.on_progress, {site.index: site.name for site in sites}
     results = {id: known for id in names if (known := unfinished.known(id))}
     for id, known in results.items():
         report(f"{names[id]}: {known.audit.verdict} (known)")
     missing = [id for id in names if id not in results]
     # Several processes report whole sites only.
-    context = work if workers == 1 else replace(work, on_progress=None)
+    context = work if workers == 1 else replace(work, on_progress=_silence)
     with Pool(workers, context, preload=("attacks.audit.run",)) as pool:
         for at, result in pool.map(_audit_site, missing):
             unfinished.keep(result)
@@ -179,9 +178,12 @@ def _audit_sites(
     return [results[id] for id in names]
 
 
+def _silence(text: str) -> None:
+    pass
+
+
 def _audit_site(work: _Work, id: int) -> DrawnAudit:
-    report = work.on_progress or (lambda _: None)
-    return audit_site(work.run, id, shadows=work.shadows, on_progress=report)
+    return audit_site(work.run, id, shadows=work.shadows, on_progress=work.on_progress)
 
 
 def _write_pictures(folder: Path, found: list[DrawnAudit]) -> None:

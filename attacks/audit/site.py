@@ -19,15 +19,22 @@ from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_ne
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.noise import ReleaseClaim, noise_of
-from attacks.epsilon.release import ReleaseAudit, audit_release
+from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
 from attacks.inference.labels import audit_labels
-from attacks.inference.lira import GenomeTrainer, ShadowConfig
-from attacks.inference.membership import query_of
+from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
-from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
-from attacks.threats.observation import MIN_PUBLIC, LabelCounts, Observation
-from attacks.threats.representation import gradient_path, rows_of
+from attacks.threats.observation import (
+    MIN_PUBLIC,
+    SHADOW,
+    LabelCounts,
+    LeakedPairs,
+    Observation,
+    Shadow,
+    WhiteBox,
+    gradient_path,
+    rows_of,
+    shadow,
+)
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release

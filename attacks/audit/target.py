@@ -13,8 +13,7 @@ are indices of its outputs. A network that panas saved has scales and classes of
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -32,7 +31,7 @@ from panas.data.facts import Facts
 from panas.data.files.raw import one_line
 from panas.data.members import load_members
 from panas.data.samples import Samples, concat
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, quiet
 from panas.runtime.store import CHECKSUM, parse_tensors
 from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.evaluate import EVALUATION_BATCH
@@ -221,7 +220,8 @@ def _load(external: ExternalModel) -> _Program:
         )
     if model.suffix == ".pt2":
         try:
-            with _quiet():
+            # Without torch's own accounts of a file that it cannot load: our error is one line.
+            with quiet("torch.export", "torch._export", level=logging.CRITICAL + 1):
                 return _Program(torch.export.load(model).module())
         except Exception as error:  # whatever torch makes of a damaged file
             raise BadInput(
@@ -242,20 +242,6 @@ def _load(external: ExternalModel) -> _Program:
         )
     saved = load_network(model)
     return _Program(saved.network.eval(), saved)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's own accounts of a file that it cannot load: our error is one line."""
-    loggers = [logging.getLogger(name) for name in ("torch.export", "torch._export")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _outputs_of(name: str, ask: Callable[[Tensor], object], x: Tensor) -> int:

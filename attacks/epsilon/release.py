@@ -2,29 +2,214 @@
 
 Two questions to one site's last release, both asked by someone who holds the truth:
 
-1. *Is the noise there?* `attacks.epsilon.noise`.
+1. *Is the noise there?*
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this site's own
    samples: D is all of them, D' lacks one unit, a sample or a whole group. What D and D' give
    without noise is computed once; each draw of the noise is the mechanism run on the unit alone
    and on nothing, less the same without noise. The claim is epsilon of this release alone.
+
+**The first.** What was released less what it would be without noise, over the claimed standard
+deviation s, is k independent standard normal numbers if the claim is true: the sum of their squares
+is chi-square with k degrees of freedom. Tested apart, from both sides, are each array, its numbers
+of equal noise (a diagonal), each of its rows (a class), and each number. The levels share the error
+by Bonferroni, a third each. Too much noise refutes a claim as well: the mechanism is another. Where
+compression has rounded noised numbers, their squares have the mean and variance of claimed noise so
+rounded.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
+import scipy
 import torch
 from jaxtyping import Bool, Float
+from scipy.special import chdtr, chdtrc, ndtri
 from torch import Tensor
 
 from attacks.epsilon.mechanism import ceiling, gaussian_score, lower_bound
-from attacks.epsilon.noise import NOISE_CONFIDENCE, ReleaseClaim, realised_noise
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.noise import NoiseSource, SystemNoise
+from panas.privacy.release.compression import Compression, rounded_like, rounding
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
 from panas.privacy.release.rows import clip_rows
 from panas.privacy.unit import number_units
+from panas.runtime.errors import BadInput
+
+MANY, QUANTILES = 30, 128
+"""Numbers of which the sum is about normal, and points at which noise is rounded."""
+NOISE_CONFIDENCE = 0.9999
+"""Of the intervals of the noise, all parts together: a false alarm is costly, and must be rare with
+a hundred sites."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseClaim:
+    """A release that noise protects, the noise that it claims, and the truth behind it."""
+
+    kind: str
+    arrays: Mapping[str, Tensor]  # what left
+    truth: Rows  # what it was made of, at least one row
+    classes: int
+    noise_multiplier: float
+    compression: Compression = "none"  # of the run's releases, whose rounding is no noise
+
+    def __post_init__(self) -> None:
+        if not is_noised(self.mechanism) or not len(self.truth.z):
+            raise BadInput(
+                "expected a noised release of at least one sample, got "
+                f"{self.kind} of {len(self.truth.z)}"
+            )
+        specs = self.mechanism.arrays(self.classes, self.truth.z.shape[1])
+        wanted = {name: spec.shape for name, spec in specs.items()}
+        if {name: tuple(a.shape) for name, a in self.arrays.items()} != wanted:
+            raise BadInput(
+                f"expected the arrays of {self.kind} and no others ({', '.join(wanted)}), got "
+                f"{', '.join(self.arrays) or 'none'} of other names or shapes; refuse the release"
+            )
+
+    @cached_property
+    def mechanism(self) -> ReleaseKind:
+        """What made it."""
+        return kind_named(self.kind)
+
+    @property
+    def scale(self) -> float:
+        """s."""
+        return noise_scale(self.mechanism, self.noise_multiplier)
+
+    @property
+    def spread(self) -> dict[str, Tensor]:
+        """The noise of each number in units of s, by part."""
+        parts = self.mechanism.arrays(self.classes, self.truth.z.shape[1])
+        return {name: spec.noise for name, spec in parts.items() if spec.noise is not None}
+
+    def again(self, rows: Rows, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
+        """What the mechanism makes of other rows, or of other noise."""
+        return self.mechanism.run(rows, self.classes, scale, noise)
+
+
+@dataclass(frozen=True)
+class PartNoise:
+    """The noise of some numbers of a release over the claimed one."""
+
+    name: str
+    ratio: float
+    interval: tuple[float, float]
+    odds: float  # of what was found, or worse, over the error that the part may make
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the interval lies beside 1."""
+        return not self.interval[0] <= 1 <= self.interval[1]
+
+
+def realised_noise(
+    claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE
+) -> tuple[PartNoise, ...]:
+    """The noise of each part over the claimed one; all intervals hold 1 at `confidence`."""
+    exact, s, spread = claim.again(claim.truth, 0.0, SystemNoise()), claim.scale, claim.spread
+    levels: list[dict[str, Numbers]] = [{}, {}, {}]
+    for name, of_each in spread.items():
+        sent = claim.arrays[name].double()
+        values = (sent - exact[name].double()).abs() / (s * of_each)
+        # Both are rounded to 32 bits: noise below that cannot be told from none.
+        rounded = sent.abs() * 2.0**-23 / (s * of_each)
+        numbers = torch.stack(
+            [values, rounded, *_compressed(claim, name, exact[name].double(), s * of_each)]
+        )
+        for level, parts in zip(levels, _divided(name, numbers, of_each), strict=True):
+            level.update(parts)
+    results = []
+    for level in levels:
+        error = (1 - confidence) / len(levels) / max(1, len(level))
+        results += [_part(name, numbers, error) for name, numbers in level.items()]
+    return tuple(results)
+
+
+def noise_of(
+    name: str,
+    sent: Float[Tensor, "..."],
+    exact: Float[Tensor, "..."],
+    scale: float,
+    confidence: float = NOISE_CONFIDENCE,
+) -> PartNoise:
+    """The noise of numbers that each should have noise of this standard deviation, above 0."""
+    values = (sent.double() - exact.double()).abs() / scale
+    rounding = sent.double().abs() * 2.0**-23 / scale
+    ones = torch.ones_like(values)
+    numbers = torch.stack([values, rounding, 0 * ones, ones, 2 * ones])
+    return _part(name, numbers.flatten(1), 1 - confidence)
+
+
+def _compressed(
+    claim: ReleaseClaim, name: str, exact: Float[Tensor, "..."], scale: Float[Tensor, "..."]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """How compression changes each number of an array with the claimed noise, in units of noise.
+
+    Returned are how far it may move the number, and mean and variance of the squared difference
+    between sent and exact.
+
+    The exact numbers and their steps are known, so noise that was rounded has a known distribution.
+    """
+    sent, ones = claim.arrays[name], torch.ones_like(exact)
+    if claim.compression == "none":
+        return 0 * ones, ones, 2 * ones
+    z = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    noise = torch.from_numpy(z / (z**2).mean() ** 0.5)
+    mean, fourth = torch.zeros_like(exact), torch.zeros_like(exact)
+    for value in noise:
+        square = (rounded_like(exact + value * scale, sent, claim.compression) - exact).square()
+        square = square / scale.square()
+        mean, fourth = mean + square / QUANTILES, fourth + square.square() / QUANTILES
+    spread = (fourth - mean.square()).clamp(min=0)
+    return rounding(sent, claim.compression) / scale, mean, spread
+
+
+Numbers = Float[Tensor, "5 _"]
+"""Sizes of noise in claimed standard deviations; how far 32 bits, and compression, may have moved
+each; mean and variance of their squares."""
+
+
+def _divided(
+    name: str, numbers: Float[Tensor, "5 ..."], spread: Float[Tensor, "..."]
+) -> tuple[dict[str, Numbers], dict[str, Numbers], dict[str, Numbers]]:
+    """An array as a whole, by equal noise and by row, and number by number."""
+    levels = spread.unique().tolist()
+    some = {f"{name} where noise is {v:.3g} s": numbers[:, spread == v] for v in levels}
+    rows = {f"{name} row {i}": numbers[:, i] for i in range(len(spread))}
+    flat = numbers.flatten(1)
+    single = {f"{name} number {i}": flat[:, i : i + 1] for i in range(flat.shape[1])}
+    alike = some if len(levels) > 1 else {}
+    return {name: flat}, alike | (rows if spread.dim() > 1 else {}), single
+
+
+def _part(name: str, numbers: Numbers, error: float) -> PartNoise:
+    """The test of some numbers from both sides, at this error."""
+    (values, rounding, compressed, expected, variance), k = numbers, numbers.shape[1]
+    if k < MANY:  # any of it may be the rounding of what was compressed
+        rounding, expected, variance = rounding + compressed, torch.ones(k), torch.full((k,), 2.0)
+    # So many normal numbers spread as these (Welch and Satterthwaite), or more.
+    k_of = min(float(k), float(2 * expected.sum().square() / variance.sum()))
+    part = k_of / float(expected.sum())
+    least = part * float((values - rounding).clamp(min=0).square().sum())
+    total, most = (part * float(v.square().sum()) for v in (values, values + rounding))
+    ends = _quantiles(k_of, error)
+    interval = (math.sqrt(least / ends[1]), math.sqrt(most / ends[0]))
+    odds = 2 * min(float(chdtr(k_of, most)), float(chdtrc(k_of, least))) / error
+    return PartNoise(name, math.sqrt(total / k_of), interval, odds)
+
+
+@cache
+def _quantiles(k: float, error: float) -> tuple[float, float]:
+    return float(scipy.stats.chi2.ppf(error / 2, k)), float(scipy.stats.chi2.isf(error / 2, k))
+
 
 DELTA = 0.01
 """Of the claim that is tested: events rarer than this cannot be counted in so many draws."""

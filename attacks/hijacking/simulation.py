@@ -17,8 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attacks.hijacking.fsha import FSHAConfig, Hijacker
-from attacks.hijacking.split_learning import SplitClient, SplitConfig, exchange, noise_for
+from attacks.hijacking.fsha import (
+    FSHAConfig,
+    Hijacker,
+    SplitClient,
+    exchange,
+    noise_for,
+)
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -27,7 +32,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_tensors, write_tensors
+from panas.runtime.store import read_tensors, under, write_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +87,10 @@ class Trial:
         self._rngs, self._bootstrap = {"client": client, "server": server}, bootstrap
         self._rate, where = min(1.0, config.batch_size / len(private)), torch.device(device)
         self._defence = _defence(config, len(private), self._rate)
-        how = SplitConfig(
-            width=config.width,
-            batch_size=config.batch_size,
-            learning_rate=config.client_rate,
-            momentum=config.momentum,
-            defence=self._defence,
-        )
         noise = noise or SystemNoise()
-        self._client = SplitClient(private, how, rng=client, noise=noise, device=where)
+        self._client = SplitClient(
+            private, config, defence=self._defence, rng=client, noise=noise, device=where
+        )
         self._server = Hijacker(public, config, rng=server, device=where)
         self._networks = nn.ModuleDict(
             {"client": self._client.network, "server": self._server.networks}
@@ -175,10 +175,10 @@ class Trial:
                 "seed or samples; delete it or name another file"
             )
         record = json.loads(notes["record"])
-        self._networks.load_state_dict(_under(tensors, "network."))
+        self._networks.load_state_dict(under(tensors, "network."))
         for name, optimiser in self._optimisers.items():
             slots: dict[int, dict[str, Tensor]] = {}
-            for key, t in _under(tensors, f"optimiser.{name}.").items():
+            for key, t in under(tensors, f"optimiser.{name}.").items():
                 i, _, slot = key.partition(".")
                 slots.setdefault(int(i), {})[slot] = t
             groups = optimiser.state_dict()["param_groups"]
@@ -202,10 +202,6 @@ class Trial:
 
 def _mse(images: Tensor, truth: Tensor) -> float:
     return float((images - truth).square().mean())
-
-
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
 def _defence(config: FSHAConfig, samples: int, rate: float) -> ClipAndNoise | None:

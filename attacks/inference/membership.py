@@ -7,23 +7,44 @@ labels) and public samples. A member has a higher score. Only `attacks.inference
 |---|---|
 | `loss_scores` | ln p_y, minus the cross-entropy |
 | `confidence_scores` | phi = ln(p_y / (1 - p_y)), the logit-scaled confidence |
-| `attacks.inference.lira` | how unusual phi is for a network that was not trained on (x, y) |
+| `lira` | how unusual phi is for a network that was not trained on (x, y) |
 
 p is the softmax of the logits.
-Source: Yeom et al. 2018 (loss threshold); Carlini et al. 2022 (arXiv 2112.03570).
+
+**LiRA.** How much surer of a candidate is a network than those that never saw it?
+
+    z = (phi - mu) / s
+
+mu and s are mean and standard deviation of phi over shadow networks, which the adversary trains.
+Shapes: n candidates, k shadow networks, v views of an image. It is offline: shadows see public
+samples only, so that they are trained once. z orders a view's candidates as the paper's Phi(z),
+without rounding to 1.
+
+Source: Yeom et al. 2018 (loss threshold); Carlini et al. 2022 (arXiv 2112.03570), sections IV to
+VI.
 """
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
+from panas.runtime.pool import Pool
+from panas.runtime.seeds import one_thread
+from panas.runtime.store import read_tensors, write_tensors
 from panas.training.evaluate import EVALUATION_BATCH
+from panas.training.sgd import OptimizerConfig, fit
 
 Query = Callable[[Tensor], Tensor]
 """All that is asked of a network: images (b, c, h, w) in [-1, 1] to logits (b, classes)."""
@@ -85,3 +106,126 @@ def confidence_scores(
     answers, own = logits(query, candidates, view), candidates.y[:, None]
     others = answers.scatter(1, own, -torch.inf).logsumexp(1)
     return answers.gather(1, own)[:, 0] - others
+
+
+OWN_SPREAD = 64
+"""Shadow networks from which on each candidate has a standard deviation of its own."""
+
+
+Train = Callable[[Samples, np.random.Generator], Query]
+"""Trains a network of the adversary's choice on samples, with all randomness from the generator; at
+the top level of a module for workers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeTrainer:
+    """Trains a bottom and a head from scratch, without privacy."""
+
+    genome: Genome
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        """A trained network."""
+        bottom, head = self.spec.network(self.genome, rng)
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        fit(bottom, head, samples, config=config, rng=rng)
+        return query_of(nn.Sequential(bottom, head))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowConfig:
+    """How LiRA's shadow networks are trained and asked."""
+
+    public: Samples  # surely no members, at least 2
+    train: Train  # best as the attacked network was trained
+    count: int = 16
+    """k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they share one."""
+    share: float = 0.5
+    """Of the public samples that each shadow draws, without replacement, in (0, 1]; best so that
+    they are as many as the attacked network was trained on."""
+    views: tuple[View, ...] = ("plain",)  # of each image; its score is the mean z of them
+    workers: int = 1
+    keep: Path | None = None
+    """A folder for finished shadows' answers: a second call with the same arguments goes on from
+    there. A change of `train` needs another folder."""
+
+    def __post_init__(self) -> None:
+        """Refuse too few shadows, samples or views."""
+        if self.count < 2 or not 0 < self.share <= 1 or self.drawn < 1 or not self.views:
+            raise BadInput(
+                "expected 2 or more shadows, each on at least 1 public sample, and a view, got "
+                f"{self.count} shadows on {self.drawn} of {len(self.public)} samples and "
+                f"{len(self.views)} views; give more public samples"
+            )
+
+    @property
+    def drawn(self) -> int:
+        """How many public samples each shadow is trained on."""
+        return round(self.share * len(self.public))
+
+
+def lira(
+    query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
+) -> Float[Tensor, "n"]:
+    """The offline likelihood-ratio attack on a network: z of each candidate."""
+    phi = shadow_confidences(candidates, shadows, rng=rng)
+    return lira_scores(query, candidates, phi, shadows.views)
+
+
+def lira_scores(
+    query: Query,
+    candidates: Samples,
+    phi: Float[Tensor, "k v n"],
+    views: tuple[View, ...] = ("plain",),
+) -> Float[Tensor, "n"]:
+    """The second half of `lira`, for many attacked networks with the same shadows."""
+    mean, spread = phi.mean(0), phi.std(0)
+    if len(phi) < OWN_SPREAD:
+        spread = spread.square().mean(1, keepdim=True).sqrt()
+    asked = torch.stack([confidence_scores(query, candidates, view) for view in views])
+    return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
+
+
+def shadow_confidences(
+    candidates: Samples,
+    shadows: ShadowConfig,
+    *,
+    rng: np.random.Generator,
+    on_shadow: Callable[[int], None] | None = None,
+) -> Float[Tensor, "k v n"]:
+    """The first half of `lira`: phi by every shadow; `on_shadow` is told how many are done."""
+    seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
+    paths = _paths(candidates, shadows, seeds)
+    results = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
+    missing = [i for i in range(shadows.count) if i not in results]
+    context = (candidates, shadows)
+    with Pool(shadows.workers, context, preload=("attacks.inference.membership",)) as pool:
+        for at, phi in pool.map(_shadow, [seeds[i] for i in missing]):
+            results[missing[at]] = phi
+            if path := paths[missing[at]]:
+                write_tensors(path, {"phi": phi}, {})
+            if on_shadow:
+                on_shadow(len(results))
+    return torch.stack([results[i] for i in range(shadows.count)])
+
+
+def _paths(candidates: Samples, shadows: ShadowConfig, seeds: list[int]) -> list[Path | None]:
+    """Files of kept answers, named by all that decides them but the training."""
+    if shadows.keep is None:
+        return [None] * len(seeds)
+    digest = hashlib.sha256(repr((shadows.drawn, shadows.views)).encode())
+    for samples in (candidates, shadows.public):
+        digest.update(samples.x.contiguous().numpy().tobytes())
+        digest.update(samples.y.contiguous().numpy().tobytes())
+    name = digest.hexdigest()[:16]
+    return [shadows.keep / f"shadow-{name}-{seed}.safetensors" for seed in seeds]
+
+
+def _shadow(context: tuple[Samples, ShadowConfig], seed: int) -> Float[Tensor, "v n"]:
+    candidates, shadows = context
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(shadows.public), shadows.drawn, replace=False)
+    with one_thread():
+        query = shadows.train(shadows.public.take(chosen), rng)
+        return torch.stack([confidence_scores(query, candidates, v) for v in shadows.views])

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import t as student
 from torch import Tensor
 
 from attacks.epsilon.mechanism import lower_bound
@@ -134,7 +134,7 @@ def area_bound(
         ins, outs = ins - less[0], outs - less[1]
     fewest = min(len(ins), len(outs))
     spread = math.sqrt(ins.var(ddof=1) / len(ins) + outs.var(ddof=1) / len(outs))
-    return area - float(student.isf(error, fewest - 1)) * spread
+    return area - float(scipy.stats.t.isf(error, fewest - 1)) * spread
 
 
 def _placements(

@@ -49,7 +49,7 @@ class ReconstructionScore:
     errors: Float[Tensor, "n"]
     """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
     threat: str | None = None
-    """Of an attack, what it knows (`attacks.threats.knowledge`); None of a control."""
+    """Of an attack, what it knows (`attacks.threats.observation`); None of a control."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; what is no number (R^2 of constants, its interval of few) is None."""

@@ -31,9 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation, class_means
-from attacks.threats.representation import gradient_path
+from attacks.threats.observation import Observation, WhiteBox, class_means, gradient_path
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 

@@ -23,14 +23,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attacks.reconstruction.decoder import decoder_inverter
+from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter, ridge_on_noise
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.optimise import Inversion, optimise
-from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.threats import controls
-from attacks.threats.knowledge import Knowledge, LeakedPairs, Shadow, WhiteBox
-from attacks.threats.observation import Inverter, Observation
-from attacks.threats.representation import gradient_path
+from attacks.threats.observation import (
+    Inverter,
+    Knowledge,
+    LeakedPairs,
+    Observation,
+    Shadow,
+    WhiteBox,
+    gradient_path,
+)
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 

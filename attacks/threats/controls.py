@@ -47,9 +47,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attacks.threats.knowledge import LeakedPairs, WhiteBox
-from attacks.threats.observation import Observation, class_means
-from attacks.threats.representation import Representation, rows_of
+from attacks.threats.observation import (
+    LeakedPairs,
+    Observation,
+    Representation,
+    WhiteBox,
+    class_means,
+    rows_of,
+)
 from panas.architecture.network import Bottom, initialise
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import torch_generator

@@ -15,10 +15,8 @@ from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
 from panas.privacy.ledger.account import within
-from panas.privacy.ledger.charge import Charge, Phase
-from panas.privacy.ledger.receipt import Receipt
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.ledger.charge import Charge, Phase, Receipt
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.privacy.unit import check_unit
 from panas.runtime.errors import BudgetExhausted
 

@@ -82,7 +82,7 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.gradients.private import PrivateGradient
-from panas.privacy.ledger.receipt import Receipt
+from panas.privacy.ledger.charge import Receipt
 from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.histogram import unit_counts

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attacks.inference.lira import ShadowConfig, shadow_confidences
+from attacks.inference.membership import ShadowConfig, shadow_confidences
 from benchmarks.kept import kept
 from benchmarks.membership_tasks import BUDGET, KINDS, MEMBERS, Ground, Size, pool, run
 from panas.runtime.seeds import stream

@@ -31,9 +31,7 @@ from torch import Tensor
 
 from attacks.audit.verdict import judge
 from attacks.reconstruction.suite import INVERSION, SuiteConfig, attack_release
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
-from attacks.threats.representation import Representation, rows_of
+from attacks.threats.observation import Observation, Representation, WhiteBox, rows_of
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
@@ -45,10 +43,9 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, release_multiplier
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import Plan
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.kind import ReleaseEvent, event_of, is_noised, kind_named
-from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import fit_private
 from panas.training.sgd import OptimizerConfig, fit

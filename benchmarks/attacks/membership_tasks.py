@@ -16,8 +16,15 @@ from attacks.epsilon.one_run import (
     mislabelled,
     random_patterns,
 )
-from attacks.inference.lira import GenomeTrainer, lira_scores
-from attacks.inference.membership import Query, confidence_scores, logits, loss_scores, query_of
+from attacks.inference.membership import (
+    GenomeTrainer,
+    Query,
+    confidence_scores,
+    lira_scores,
+    logits,
+    loss_scores,
+    query_of,
+)
 from attacks.inference.roc import Roc, roc
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -26,8 +33,7 @@ from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
 

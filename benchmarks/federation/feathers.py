@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from baselines import feathers
+from benchmarks.feathers_picture import ChosenSetting, chosen_settings
 from benchmarks.kept import kept
 from benchmarks.runs import finished_in
 from dprbft.config.files import build_config
@@ -34,7 +35,6 @@ from dprbft.paths import read_sites, state_file
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import open_site
 from dprbft.updates import Bundle
-from panas.plots.hyperparameters import ChosenSetting, chosen_settings
 from panas.runtime.seeds import stream
 from panas.training.metrics import measure
 

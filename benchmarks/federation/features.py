@@ -124,7 +124,7 @@ def one(raw: Raw, name: str, draw: Draw) -> Cell:
         public=draw.public,
         train=len(own),
         width=feature_map.width,
-        macs=feature_map.macs,
+        macs=feature_map.cost.macs,
         numbers=sum(a.numel() for a in feature_map.arrays().values()),
         exact=scores[0],
         secure=scores[1],

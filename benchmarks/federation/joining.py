@@ -27,7 +27,7 @@ Averages are stacked on the site's validation samples. "Own" is accuracy under t
 site's class mix, "uniform" under all classes alike. Gains are over "alone", paired by seed, with
 their standard error; "lose" is the share of sites that are more than a point below "alone": of
 "alone again" it is what noise does by itself, for two runs of one method differ too. What the
-release gets is `panas.training.linear.split.release_share`; where that is nothing, "joined" is
+release gets is `panas.training.linear.rules.release_share`; where that is nothing, "joined" is
 "alone" to the bit. All settings were chosen on seeds 100 to 102.
 """
 

@@ -20,24 +20,29 @@ from panas.privacy.release.kinds import moments
 from panas.privacy.unit import planned_units
 from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_forest import PublicForest, fit_public_forest
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
-from panas.training.linear.recipe import (
-    Recipe,
-    alone_recipe,
-    joined_recipe,
-    residual_schedule,
+from panas.training.linear.public_models import (
+    PublicForest,
+    PublicLogistic,
+    fit_public_forest,
+    fit_public_logistic,
 )
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
+    fit_public_head,
     logits,
     own_head,
     shared_head,
     shrunk_head,
 )
-from panas.training.linear.split import Pooling, release_share
+from panas.training.linear.rules import (
+    Pooling,
+    Recipe,
+    alone_recipe,
+    joined_recipe,
+    release_share,
+    residual_schedule,
+)
 
 
 @lru_cache(maxsize=64)

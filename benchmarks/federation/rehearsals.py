@@ -45,10 +45,9 @@ from panas.privacy.calibration import calibrate
 from panas.privacy.noise import ReproducibleNoise
 from panas.runtime.seeds import one_thread, stream
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import residual_schedule
 from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import logits
+from panas.training.linear.ridge import fit_public_head, logits
+from panas.training.linear.rules import residual_schedule
 from panas.tuning.objective import SimulatedSite
 from panas.tuning.trial import TuningConfig
 

@@ -40,9 +40,9 @@ from panas.privacy.calibration import release_multiplier
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import SumNoise, in_steps
 from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.kinds import moments
-from panas.privacy.release.summed import SumNoise, in_steps
 from panas.runtime.seeds import stream
 from panas.training.linear.ridge import logits, shared_head
 

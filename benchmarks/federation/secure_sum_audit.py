@@ -25,9 +25,9 @@ from panas.privacy.accounting.epsilon import epsilon as epsilon_of
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import SumNoise, in_steps
 from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.kinds import moments
-from panas.privacy.release.summed import SumNoise, in_steps
 
 DELTA, RELEASE_DELTA = 0.01, 1e-5
 SIZE = moments.numbers_of(128, 10)

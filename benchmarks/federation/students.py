@@ -40,7 +40,7 @@ from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.agreement import AgreementFitness, chosen_for
+from panas.evolution.fitness import AgreementFitness, chosen_for
 from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem

@@ -25,7 +25,7 @@ from panas.architecture.space import SearchSpace
 from panas.data.facts import infer
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.evolution.agreement import AgreementFitness
+from panas.evolution.fitness import AgreementFitness
 from panas.features.map import FeatureMap, fit_map
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.distillation import (
@@ -64,7 +64,7 @@ class Federation:
     def macs(self) -> int:
         """Multiply-accumulates of phi and the heads that a site's predictor averages."""
         heads = 1 + len(self.own[0]) + 1  # the shared one, its own, and the residual
-        return self.phi.macs + heads * self.world.classes * self.phi.width
+        return self.phi.cost.macs + heads * self.world.classes * self.phi.width
 
     @property
     def spec(self) -> NetworkSpec:

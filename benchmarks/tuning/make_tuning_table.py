@@ -47,8 +47,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise, poisson_batches
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.evaluate import accuracy
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace
-from panas.tuning.space import DPSGDSettings, Menu, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, Menu, TuningSpace
 from panas.tuning.trial import TuningConfig
 
 

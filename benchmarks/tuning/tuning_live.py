@@ -24,8 +24,7 @@ from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, epsilon_of
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.tuning.space import DPSGDSettings, TuningSpace

@@ -7,9 +7,18 @@ setting has one type and one default, those of the dataclass that its user takes
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from panas.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,26 @@ class Section(BaseModel):
                 if isinstance(mark, Flat):
                     every = tuple(f.name for f in fields(info.default))
                     yield name, mark.prefix, mark.only or every
+
+
+S = TypeVar("S", bound=Section)
+
+
+def validated(kind: type[S], given: dict[str, Any], origin: str) -> S:
+    """Settings that fit; BadInput, in one line, with their origin and the key, if they do not."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as e:
+        error = e.errors()[0]
+        what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
+        if error["type"] == "string_pattern_mismatch":  # of a name
+            what = (
+                "to be 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
+                "first"
+            )
+        if key := ".".join(str(part) for part in error["loc"]):
+            what = f"{key} {what}, got {error['input']!r:.80}"
+        raise BadInput(f"{origin}: expected {what}; change it") from e
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ go straight to them; else Flower carries them by what `[flower]` says.
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from dprbft.config.files import read_toml
-from dprbft.config.flat import Section
+from dprbft.config.flat import Section, validated
 from dprbft.config.sections import Name
 from panas.runtime.errors import BadInput
 
@@ -45,13 +45,7 @@ def read_hub(folder: Path) -> HubSettings:
     path = folder / HUB
     if not path.is_file():
         raise BadInput(f"expected a hub with a {HUB} at {folder}, found none; `panas deploy init`")
-    try:
-        return HubSettings.model_validate(read_toml(path))
-    except ValidationError as e:
-        error = e.errors()[0]
-        key = ".".join(str(part) for part in error["loc"])
-        what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
-        raise BadInput(f"{path}: expected {f'{key} ' if key else ''}{what}; change it") from e
+    return validated(HubSettings, read_toml(path), str(path))
 
 
 def socket_paths(folder: Path, settings: HubSettings) -> dict[str, Path]:

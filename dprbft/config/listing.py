@@ -92,7 +92,8 @@ def _of_section(section: type[Section]) -> Iterator[tuple[str, str, str]]:
 
 
 def _field(info: FieldInfo) -> tuple[str, str]:
-    ranges = ", ".join(text for m in _bounds(info) if (text := _range(m)))
+    bounds = ((BOUNDS[type(m)], m) for m in _bounds(info) if type(m) in BOUNDS)
+    ranges = ", ".join(f"{words} {getattr(m, name)}" for (name, words), m in bounds)
     return _kind(info.annotation), "; ".join(t for t in (ranges, info.description) if t)
 
 
@@ -105,11 +106,6 @@ def _bounds(info: FieldInfo) -> Iterator[object]:
 
 
 BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
-
-
-def _range(bound: object) -> str:
-    name, words = BOUNDS.get(type(bound), ("", ""))
-    return f"{words} {getattr(bound, name)}" if name else ""
 
 
 def _kind(annotation: Any) -> str:

@@ -84,12 +84,7 @@ class RunConfig(Section):
     @property
     def has_inputs(self) -> bool:
         """Whether there are samples, with labels or without, that networks may learn from."""
-        return self.has_public or self.has_unlabelled
-
-    @property
-    def has_unlabelled(self) -> bool:
-        """Whether there are public samples without labels."""
-        return self.data.source.has_unlabelled
+        return self.has_public or self.data.source.has_unlabelled
 
     @property
     def sent(self) -> str | None:

@@ -18,7 +18,6 @@ from dprbft.methods.rounds.state import State
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.site.site import Site
-from panas.privacy.release.estimate import Moments
 
 
 @runtime_checkable
@@ -34,14 +33,6 @@ class Method(Protocol):
         rng: np.random.Generator,
     ) -> Broadcast:
         """The server's answer to one round's releases."""
-
-
-@runtime_checkable
-class SummedMethod(Method, Protocol):
-    """A method whose server needs no more than the sum of its sites' moments."""
-
-    def sum_round(self, side: Side, total: Moments, round: int) -> Broadcast:
-        """The server's answer to the sum of one round's moments, with that of label counts."""
 
 
 @runtime_checkable
@@ -70,21 +61,11 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(HOMES.get(name, f"{MESSAGES}.{name}"))
 
 
-def method_named(name: str) -> Method:
-    """The method of a name, of those whose server receives releases."""
-    return cast(Method, module_of(name))
-
-
-def summed_method(name: str) -> SummedMethod:
-    """The same of a method that can do with a sum."""
-    return cast(SummedMethod, module_of(name))
-
-
 def round_method(name: str) -> RoundMethod:
-    """The same of a method of rounds."""
+    """The module of a method of rounds."""
     return cast(RoundMethod, module_of(name))
 
 
 def update_method(name: str) -> UpdateMethod:
-    """The same of a method with messages of its own."""
+    """The module of a method with messages of its own."""
     return cast(UpdateMethod, module_of(name))

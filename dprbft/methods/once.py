@@ -4,20 +4,15 @@ A server that died asks again, and nobody is charged twice. Every family of meth
 through `sent_before`.
 """
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 from dprbft.config.schema import rounds_of
+from dprbft.messages import digest_of
 from dprbft.paths import sent_file
 from dprbft.site.site import Site
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
-
-
-def digest_of(content: bytes) -> str:
-    """SHA-256 of a server's message, which the site keeps."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def sent_before(

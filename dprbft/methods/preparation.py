@@ -11,22 +11,20 @@ from panas.plots.tuning import trials
 from panas.runtime.store import write_bytes
 
 
-def search_once(site: Site, search: Callable[[Site], SearchRecord]) -> bytes:
+def search_once(site: Site, search: Callable[[Site], SearchRecord]) -> None:
     """Write the search's record, its history and the network that it found, once."""
     if not search_file(site.home).exists():
         record = search(site)
         draw_search(site, record)
         record.write(site.home)
-    return b""
 
 
-def tune_once(site: Site, tune: Callable[[Site], TuningRecord]) -> bytes:
+def tune_once(site: Site, tune: Callable[[Site], TuningRecord]) -> None:
     """Write the record of the DP-SGD settings, and the trials, where there were some, once."""
     if not tune_file(site.home).exists():
         record = tune(site)
         draw_tuning(site, record)
         record.write(site.home)
-    return b""
 
 
 def draw_search(site: Site, record: SearchRecord) -> None:

@@ -38,7 +38,7 @@ class Machine:
     workers: int = 1
 
 
-VERBS: Mapping[str, Mapping[Verb, Callable[[Site, bytes], bytes]]] = {
+VERBS: Mapping[str, Mapping[Verb, Callable[[Site, bytes], bytes | None]]] = {
     "joined": joined.VERBS,
     "rounds": rounds.VERBS,
     "updates": updates.VERBS,
@@ -118,7 +118,7 @@ def _work_of(
     if verb not in verbs:
         raise BadInput(f"expected what a site of method {method} does, got {verb}")
 
-    def work() -> bytes:
+    def work() -> bytes | None:
         with same_ledger(site):
             return verbs[verb](site, content)
 

@@ -8,7 +8,7 @@ import torch
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Broadcast, Verb
-from dprbft.methods import method_named, summed_method, update_method
+from dprbft.methods import module_of, update_method
 from dprbft.methods.joined.state import ROUND
 from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.side import Side
@@ -17,7 +17,6 @@ from dprbft.run.directory import OpenRun
 from dprbft.run.view import RunView
 from dprbft.server import events as server_events
 from dprbft.server.checkpoint import ServerFiles
-from dprbft.server.refusals import note_refused
 from dprbft.server.rounds import Server
 from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.site import spec_of
@@ -63,8 +62,8 @@ def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
     if config.privacy.secure_sum:
         from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
 
-        return SumServer(answer=partial(summed_method(method).sum_round, side), **common)
-    answer = partial(method_named(method).server_round, side)
+        return SumServer(answer=partial(module_of(method).sum_round, side), **common)
+    answer = partial(module_of(method).server_round, side)
     return Server(answer=answer, minimum=run.minimum, **common)
 
 
@@ -93,7 +92,8 @@ def _update_server(run: OpenRun, sites: frozenset[int]) -> UpdateServer:
 def _tell(run: OpenRun, event: server_events.Event) -> None:
     if isinstance(event, server_events.SiteAbsent) and event.refused:
         name = run.sites.names[event.site]
-        note_refused(paths.server_folder(run.folder), name, Verb.ROUND, event.refused)
+        path = paths.refused_file(paths.server_folder(run.folder))
+        paths.note_refusal(path, site=name, verb=Verb.ROUND, reason=event.refused)
     described = {"join": _joined, "train": _seen}[run.config.federation.family.exchange]
     if seen := described(run, event):
         run.listener(seen)

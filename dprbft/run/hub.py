@@ -6,6 +6,7 @@ shared head on public samples.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import Carrier, Framed, Late
 from dprbft.messages import MAX_BYTES, Verb, largest_release
-from dprbft.paths import server_folder, summary_file
+from dprbft.paths import note_refusal, refused_file, server_folder, summary_file, traffic_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.directory import OpenRun
 from dprbft.run.events import Listener
@@ -24,19 +25,54 @@ from dprbft.run.exchange import server_files
 from dprbft.run.sites.known import Step
 from dprbft.run.sites.remote import Remote, Tolerant
 from dprbft.run.view import RunView
+from dprbft.server.calls import expected
 from dprbft.server.records import RoundRecord, read_rounds
-from dprbft.server.refusals import expected, note_refused
-from dprbft.server.traffic import Traffic, carried
 from dprbft.server.updates import result_bytes
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.account import number
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
-from panas.runtime.store import write_json
+from panas.runtime.store import read_json, write_json
 
 LIBRARIES = ("panas", "torch", "numpy")
 VIEW = "hub: accuracies and ledgers of sites stay with them, and never cross the wire"
+
+
+GREETINGS = (Verb.HELLO, Verb.LEAVE)
+"""Verbs after which nothing may be left of a run that its sites have refused."""
+
+
+@dataclass
+class Traffic:
+    """Adds up the frames of one run, with all that is around a message, over all its processes.
+
+    `traffic.json` has the bytes that its carrier has brought to sites and back, by verb.
+    """
+
+    server: Path  # the server's folder
+    _waiting: dict[Verb, tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, verb: Verb, down: int, up: int) -> None:
+        """Count a call; greetings are written with what comes after them."""
+        before = self._waiting.get(verb, (0, 0))
+        self._waiting[verb] = before[0] + down, before[1] + up
+        if verb in GREETINGS:
+            return
+        result = carried(self.server)
+        for each, (more_down, more_up) in self._waiting.items():
+            down, up = result.get(each.value, (0, 0))
+            result[each.value] = down + more_down, up + more_up
+        record = {v: {"down_bytes": d, "up_bytes": u} for v, (d, u) in result.items()}
+        write_json(traffic_file(self.server), {"carried": record})
+        self._waiting.clear()
+
+
+def carried(server: Path) -> dict[str, tuple[int, int]]:
+    """Bytes down and up by verb, as far as noted."""
+    path = traffic_file(server)
+    record = read_json(path)["carried"] if path.exists() else {}
+    return {verb: (int(r["down_bytes"]), int(r["up_bytes"])) for verb, r in record.items()}
 
 
 def open_hub(
@@ -55,7 +91,8 @@ def open_hub(
     sites = Remote(RunView(run, config), hub.minimum)
 
     def refuse(name: str, verb: Verb, error: BadInput) -> None:
-        note_refused(server_folder(run), name, verb, expected(error))
+        reason, path = expected(error), refused_file(server_folder(run))
+        note_refusal(path, site=name, verb=verb, reason=reason)
         if not isinstance(error, Late):
             sites.note_bad(name)
 
@@ -136,7 +173,7 @@ def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:
 
 
 def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    config = sites.config
+    config = sites.view.config
     steps: tuple[Step, ...] = ("join", "search", "tune", "train")
     noise = _noise_of(sites.view, i, [r.round for r in rounds if i in r.releases])
     noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian

@@ -74,8 +74,6 @@ def stages_of(config: RunConfig) -> tuple[str, ...]:
 def all_stages(run: OpenRun) -> None:
     """All stages of a run that have not run to their end, without the audit."""
     stages = stages_of(run.config)
-    if "join" in stages:
-        exchange_stage(run)
     if "search" in stages:
         search_stage(run)
     if "tune" in stages:
@@ -120,14 +118,8 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the sites that have none yet; returns those that have some now.
-
-    Args:
-        run: a run that is open for work.
-        clients: numbers of the sites that tune, from 0; None: all.
-        progress: hears of every trial of every site.
-
-    """
+    """Tune the DP-SGD settings of the sites that have none yet, as `search_stage`; `progress` hears
+    of every trial. Returns the sites that have settings now."""
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):
             run.sites.check("search", i)
@@ -138,12 +130,8 @@ def train_stage(run: OpenRun) -> None:
     """Train the federation of those sites that search and tuning have left their records."""
     exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
-    exported = set[int]()
-
-    def whole() -> bool:
-        return len(exported) == run.config.federation.clients
-
-    with timed(run.folder, "train", whole):
+    exported, everyone = set[int](), run.config.federation.clients
+    with timed(run.folder, "train", lambda: len(exported) == everyone):
         try:
             TRAINING[run.config.federation.family.exchange](run, sites)
         finally:
@@ -234,11 +222,11 @@ def _own_stage(
     known, sites = run.sites, join_stage(run, clients, stage)
     todo = [i for i in sites if not known.done(stage, i)]
     logs = {known.names[i]: path for i in todo if (path := known.log(stage, i))}
-
-    def whole() -> bool:
-        return all(known.done(stage, i) for i in range(run.config.federation.clients))
-
-    with timed(run.folder, stage, whole), watch_logs(logs, progress) as catch_up:
+    everyone = range(run.config.federation.clients)
+    with (
+        timed(run.folder, stage, lambda: all(known.done(stage, i) for i in everyone)),
+        watch_logs(logs, progress) as catch_up,
+    ):
         outcome = _teller(run, stage)
 
         def tell(site: int) -> None:

@@ -150,7 +150,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 
 def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
     """The picture of what each step brought, where anything was measured."""
-    if any(Ladder.from_json(c["ladder"]).joined is not None for c in clients):
+    if any(Ladder(**c["ladder"]).joined is not None for c in clients):
         rows = [(c["name"], _accuracies_of(c)) for c in clients]
         write_bytes(ladder_picture(run), ladder(rows))
 
@@ -177,12 +177,12 @@ def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
             "pooled": pooled,
         },
         # What each step brought, on test samples.
-        "ladder": Ladder(
-            majority=report.baselines.majority if report.baselines else None,
-            public=steps.public,
-            alone=steps.alone,
-            joined=steps.joined,
-        ).to_json(),
+        "ladder": {
+            "majority": report.baselines.majority if report.baselines else None,
+            "public": steps.public,
+            "alone": steps.alone,
+            "joined": steps.joined,
+        },
         "metrics": report.metrics.to_json(),
         "baselines": report.baselines.to_json() if report.baselines else None,
         "selected_round": report.selected_round,
@@ -201,7 +201,7 @@ def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
 
 def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
     """What the picture shows of a site."""
-    steps = Ladder.from_json(site["ladder"])
+    steps = Ladder(**site["ladder"])
     rivals = site["baselines"]["rivals"] if site["baselines"] else []
     public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
     return Accuracies(

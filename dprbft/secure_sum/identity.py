@@ -8,7 +8,6 @@ Signatures are over SHA-384. No library is loaded before a key is needed, and to
 
 import base64
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from panas.runtime.errors import INSTALL_FLOWER, BadInput
@@ -60,11 +59,6 @@ def ssh_public(public: bytes) -> bytes:
     return line + b"\n"
 
 
-def check_public(public: bytes) -> None:
-    """BadInput for what is no public key of a node."""
-    _public(public)
-
-
 def sign(private: bytes, content: bytes) -> bytes:
     """The signature of `content`; BadInput for what is no private key."""
     from cryptography.hazmat.primitives import hashes
@@ -103,33 +97,27 @@ def verify(public: bytes, content: bytes, signature: bytes) -> bool:
 
 def _private(text: bytes) -> "ec.EllipticCurvePrivateKey":
     need_library()
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-    load = partial(load_ssh_private_key, text, None)
-    key: ec.EllipticCurvePrivateKey = _checked(load, EllipticCurvePrivateKey, "private")
-    return key
+    return _checked(lambda: load_ssh_private_key(text, None), "private")
 
 
 def _public(text: bytes) -> "ec.EllipticCurvePublicKey":
     need_library()
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    load = partial(load_pem_public_key, text)
-    key: ec.EllipticCurvePublicKey = _checked(load, EllipticCurvePublicKey, "public")
-    return key
+    return _checked(lambda: load_pem_public_key(text), "public")
 
 
-def _checked(load: Callable[[], object], kind: Any, which: str) -> Any:
+def _checked(load: Callable[[], Any], which: str) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
-        key: Any = load()
-        if isinstance(key, kind) and key.curve.name == "secp384r1":
+        key = load()
+        if key.curve.name == "secp384r1":  # a key of another kind has no curve
             return key
-        raise ValueError("another kind of key")
-    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise ValueError("another curve")
+    except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as e:
         raise BadInput(
             f"expected a {which} key of a node (ECDSA, P-384), got something else; "
             "panas deploy init makes one for every site"

@@ -174,11 +174,6 @@ class Party:
         """The sites whose shares were not what their tags say."""
         return tuple(site for site in sorted(self._held) if not self._held[site])
 
-    @property
-    def signs(self) -> bool:
-        """Whether survivors have to be agreed on, by signatures, before anything is opened."""
-        return self.signing is not None
-
     def agree(self, survivors: Collection[int]) -> bytes:
         """This site's signature of the list of survivors, for all others; empty without keys.
 

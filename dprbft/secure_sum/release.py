@@ -6,8 +6,8 @@ from jaxtyping import Int64
 from dprbft.secure_sum.masks import CHECK_NUMBERS, Vector
 from dprbft.secure_sum.messages import SumPlan
 from panas.privacy.release.estimate import Moments
+from panas.privacy.release.gate import SumNoise, from_steps
 from panas.privacy.release.kind import summed_kind
-from panas.privacy.release.summed import SumNoise, from_steps
 
 KIND, ROUND = "moments", 1
 """What is summed, and in which round."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprbft.messages import Hello
+from dprbft.messages import Hello, digest_of
 from dprbft.secure_sum.identity import public_of, sign, ssh_public, verify
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
@@ -62,12 +62,8 @@ def summed_of(hello: Hello) -> str:
 
     The noise, its grid and who takes part are in the plan, which names the sum's session.
     """
-    parts = [hello.config, hello.facts, _digest(read_bytes(Path(hello.map))) if hello.map else ""]
-    return _digest(json.dumps(parts).encode())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    parts = [hello.config, hello.facts, digest_of(read_bytes(Path(hello.map))) if hello.map else ""]
+    return digest_of(json.dumps(parts).encode())
 
 
 def check_own_key(folder: Path) -> None:

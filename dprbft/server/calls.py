@@ -5,8 +5,12 @@ from collections.abc import Callable, Collection, Mapping
 from dprbft.engines.protocol import Engine, check_reply
 from dprbft.messages import Code, Reply, Verb
 from dprbft.server.events import Listener, SiteAbsent, SiteReady, SiteTrained
-from dprbft.server.refusals import expected
 from panas.runtime.errors import BadInput
+
+
+def expected(error: BadInput) -> str:
+    """What a refused reply should have been; what came is the site's own, and is left out."""
+    return str(error).split(", got ")[0]
 
 
 def ready_sites(

@@ -5,12 +5,11 @@ goes on with the last whole one. Releases are on disk one at a time: none of a r
 asked for again, and an audit attacks exactly what arrived.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.messages import Broadcast, Release, largest_release
+from dprbft.messages import Broadcast, Release, digest_of, largest_release
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from panas.privacy.release.compression import Compression
@@ -59,7 +58,7 @@ class ServerFiles:
         path = round_folder(self.folder, round) / BROADCAST
         content = read_bytes(path)
         texts = [r.broadcast for r in read_rounds(self.folder) if r.round == round]
-        if texts and hashlib.sha256(content).hexdigest() != texts[0]:
+        if texts and digest_of(content) != texts[0]:
             raise BadInput(f"expected {path} as it was written, got a damaged file; start anew")
         try:
             return Broadcast.from_bytes(content, width=self.width, classes=self.classes)

@@ -5,7 +5,6 @@ somebody cannot pay for: before its first, every site says whether its budget pa
 Only participants are asked in a round. A site that does not answer is left out of that round.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import Engine, SiteRefusal
-from dprbft.messages import Broadcast, Code, Release
+from dprbft.messages import Broadcast, Code, Release, digest_of
 from dprbft.server.calls import ready_sites, receive, send_answers
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded
@@ -98,7 +97,7 @@ class Server:
                 sites=tuple(present),
                 absent=tuple(absent),
                 releases=digests,
-                broadcast=hashlib.sha256(content).hexdigest(),
+                broadcast=digest_of(content),
             )
         )
 
@@ -122,7 +121,7 @@ class Server:
         digests, size = dict[int, str](), 0
         for release in self.files.releases(round, sites):
             content = release.to_bytes()
-            digests[release.site] = hashlib.sha256(content).hexdigest()
+            digests[release.site] = digest_of(content)
             size += len(content)
         return digests, size
 

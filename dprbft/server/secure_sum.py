@@ -14,7 +14,6 @@ server that begins again makes a new plan. From `survivors.json` on the list of 
 would open another sum of the same vectors.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import numpy as np
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine, SiteRefusal
-from dprbft.messages import Broadcast, Code, Verb
+from dprbft.messages import Broadcast, Code, Verb, digest_of
 from dprbft.secure_sum.answer import UnmaskAnswer, read_answer, short_of_shares
 from dprbft.secure_sum.keys import Announced
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
@@ -33,11 +32,10 @@ from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
 from dprbft.secure_sum.session import worth_summing
 from dprbft.secure_sum.shares import DEALT_BYTES, TAGS_BYTES
 from dprbft.secure_sum.total import total
-from dprbft.server.calls import send_answers
+from dprbft.server.calls import expected, send_answers
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
 from dprbft.server.records import RoundRecord
-from dprbft.server.refusals import expected
 from dprbft.server.sum_checkpoint import Opened, SumFiles
 from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
@@ -102,7 +100,7 @@ class SumServer:
                 absent=tuple(absent),
                 releases={},
                 masked=digests,
-                broadcast=hashlib.sha256(content).hexdigest(),
+                broadcast=digest_of(content),
             )
         )
         self.listener(RoundEnded(ROUND, 1, tuple(present)))
@@ -274,4 +272,4 @@ class SumServer:
         down = len(opened.plan.to_bytes()) * len(opened.plan.sites) + len(keys) * len(opened.keys)
         down += sum(len(opened.received(i)) for i in opened.shares)
         down += len(Survivors(survivors).to_bytes()) * len(survivors)
-        return up, down, {i: hashlib.sha256(m).hexdigest() for i, m in masked.items()}
+        return up, down, {i: digest_of(m) for i, m in masked.items()}

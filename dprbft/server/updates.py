@@ -5,7 +5,6 @@ every update as it arrived. Updates of finished rounds are deleted: their digest
 `rounds.jsonl`, and the folder does not grow with the rounds.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import Engine, SiteRefusal
-from dprbft.messages import Code
+from dprbft.messages import Code, digest_of
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.calls import ready_sites, receive, send_answers
 from dprbft.server.events import Listener, RoundEnded
@@ -85,9 +84,10 @@ class UpdateServer:
         present = [i for i in sorted(chosen) if self._path(number, i).exists()]
         if len(present) < min(self.minimum, len(chosen)):
             raise SiteRefusal(min({*chosen} - {*present}), Code.ABSENT)
-        sent = {i: (_digest(c), len(c)) for i, c in self._contents(number, present)}
+        sent = {i: (digest_of(c), len(c)) for i, c in self._contents(number, present)}
         rng = stream(self.config.seed, "server", number)
-        answer = self.half.round(memory, self._updates(number, present), rng)
+        updates = (Update.from_bytes(c) for _, c in self._contents(number, present))
+        answer = self.half.round(memory, updates, rng)
         record = RoundRecord(
             round=number,
             seconds=time.perf_counter() - began,
@@ -96,7 +96,7 @@ class UpdateServer:
             sites=tuple(present),
             absent=tuple(sorted({*chosen} - {*present})),
             releases={i: digest for i, (digest, _) in sent.items()},
-            broadcast=_digest(b"".join(orders[i] for i in present)),
+            broadcast=digest_of(b"".join(orders[i] for i in present)),
         )
         self._end(number, answer, (record,))
 
@@ -121,9 +121,6 @@ class UpdateServer:
         for site in sites:
             if content := read_bytes(self._path(number, site)):
                 yield site, content
-
-    def _updates(self, number: int, sites: Sequence[int]) -> Iterator[Update]:
-        return (Update.from_bytes(content) for _, content in self._contents(number, sites))
 
     def _memory(self, number: int) -> Bundle:
         return Bundle.read(round_folder(self.folder, number) / MEMORY)
@@ -162,7 +159,3 @@ def result_bytes(folder: Path) -> int:
     """Bytes of the result that a server has sent to all sites; 0 where it sent none."""
     path = folder / RESULT
     return int(read_json(path)["down_bytes"]) if path.exists() else 0
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

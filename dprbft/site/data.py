@@ -148,18 +148,15 @@ def declared(
     raw = read(path, how)
     for note in raw.notes:  # on the owner's own screen
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
+    both = [] if known is None else [*known.class_names, *raw.class_names]
     result = facts or infer(
         raw,
         public=known,
-        classes=settings.classes or (() if known is None else _all_classes(known, raw)),
+        classes=settings.classes or tuple(dict.fromkeys(both)),
         ranges=settings.ranges,
         bits=settings.bits,
     )
     return result, fit(raw, result, settings.name)
-
-
-def _all_classes(*raws: Raw) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for raw in raws for name in raw.class_names))
 
 
 def changed(paths: SitePaths) -> int:

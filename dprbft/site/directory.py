@@ -8,13 +8,13 @@ import hashlib
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tomli_w
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from dprbft.config.families import method_names
-from dprbft.config.flat import Section
+from dprbft.config.flat import Section, validated
 from dprbft.paths import declared_file, key_file, ledger_file, settings_file
 from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns
@@ -157,27 +157,9 @@ def read_site(folder: Path) -> SiteSettings:
             f"expected a site with a {path.name} at {folder}, found none; `panas site init`"
         )
     try:
-        return checked_settings(tomllib.loads(path.read_text()), str(path))
+        return validated(SiteSettings, tomllib.loads(path.read_text()), str(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
-
-
-def checked_settings(given: dict[str, Any], origin: str) -> SiteSettings:
-    """Settings that fit; BadInput, with their origin, if they do not."""
-    try:
-        return SiteSettings.model_validate(given)
-    except ValidationError as e:
-        error = e.errors()[0]
-        key = ".".join(str(part) for part in error["loc"]) or "settings"
-        what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
-        if error["type"] == "string_pattern_mismatch":
-            what = (
-                "to be 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
-                "first"
-            )
-        raise BadInput(
-            f"{origin}: expected {key} {what}, got {error['input']!r:.80}; change it"
-        ) from e
 
 
 def data_path(folder: Path, settings: SiteSettings) -> Path:

@@ -70,7 +70,7 @@ def _note(home: Path, scored: int, at_most: int) -> None:
 def search_price(site: Site) -> SearchPrice:
     """The price of a site's search, known before it begins; reads no private sample."""
     paid = histogram_file(site.home).exists()
-    return site.config.privacy.mode.price(search_site(site), paid=paid)
+    return site.config.privacy.mode.price(search_site(site), paid)
 
 
 def search_site(site: Site) -> SearchSite:

@@ -36,9 +36,9 @@ from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
-from panas.privacy.schedule import TrainingSchedule
 from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
@@ -175,7 +175,7 @@ class Site:
             rounds=rounds,
             releases=rounds if noised else 0,
             release_share=c.release_share,
-            spent=self.charged(),
+            spent=self.account.events_on("train"),
         )
 
     @property
@@ -183,14 +183,10 @@ class Site:
         """What this run has charged to its ledger."""
         return self.ledger.account().of_run(self.paths.run)
 
-    def charged(self, subset: str = "train") -> list[Event]:
-        """What the run has charged so far for its training samples, at a finite price."""
-        return self.account.events_on(subset)
-
     def bounds(self, subset: str = "train") -> list[tuple[Budget, list[Event]]]:
         """What the rounds to come must keep, each with what was spent of it: the run's share, and
         the lifetime budget where other runs have spent of that."""
-        whole, own = self.ledger.account(), self.charged(subset)
+        whole, own = self.ledger.account(), self.account.events_on(subset)
         spent = whole.events_on(subset, self.paths.run)
         share = [(self.budget, own)]
         return share if len(spent) == len(own) else [*share, (whole.budget, spent)]

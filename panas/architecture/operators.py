@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from panas.architecture.feasibility import Blocks
 from panas.architecture.genome import Genome
+from panas.architecture.limits import Blocks
 from panas.architecture.space import SearchSpace
 
 T = TypeVar("T")

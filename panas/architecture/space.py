@@ -24,9 +24,8 @@ from panas.architecture.blocks import (
     shape_after,
 )
 from panas.architecture.cost import block_cost
-from panas.architecture.feasibility import Blocks, FeasibilityTable
 from panas.architecture.genome import Genome
-from panas.architecture.limits import Limits
+from panas.architecture.limits import Blocks, FeasibilityTable, Limits
 from panas.runtime.errors import BadInput
 from panas.runtime.typed import check_fields
 

@@ -6,7 +6,7 @@ a federation from one file takes that file's structure and class names as public
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,10 @@ def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tupl
         column = unscaled(name, like.kinds.get(name, "number"))
         if public is not None and len(public.y) and name in public.columns:
             column = column.seen(*_cells(public, name))
-        results.append(column.ranged(*ranges[name]) if name in ranges else column)
+        if name in ranges:
+            low, high = ranges[name]
+            column = replace(column, centre=(low + high) / 2, reach=(high - low) / 2)
+        results.append(column)
     return tuple(results)
 
 

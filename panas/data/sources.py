@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panas.data.facts import Facts
-from panas.data.files.archive_rows import read_npz_rows
-from panas.data.files.archives import read_images_npz, read_npz
+from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
 from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
 from panas.data.files.raw import Raw
-from panas.data.files.table_rows import read_table_rows
-from panas.data.files.tables import TableColumns, read_table
+from panas.data.files.tables import TableColumns, read_table, read_table_rows
 from panas.data.torchvision_sets import NAMES, read_named
 from panas.runtime.errors import BadInput
 

@@ -4,26 +4,57 @@
 where and in which order genomes are trained. It can stop after any epoch and go on later.
 
 Privacy: the fitness, and what is chosen by it, tell of the samples that it reads.
+
+**Agreement** is the fitness of a student's genome: its network learns the teacher's answers to
+public samples and is asked about others, held out. No label is needed.
+
+| symbol | meaning |
+|---|---|
+| f, t | logits of the student, and log probabilities of the teacher, of a held-out sample |
+| h | frequencies of the classes in the site's noised label histogram |
+| c | the class that the teacher answers, argmax t, and n_c: how many samples have it |
+
+    fitness = sum_i (h_c / n_c) [argmax(f_i + log h) = argmax(t_i + log h)] / sum_i (h_c / n_c)
+
+so that the held-out samples count as if their classes were as frequent as the site's. f does not
+depend on the site: with a common `cache` a genome is trained once, and serves every site.
+
+Privacy: a site's data are seen through its noised histogram and a protected teacher alone.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
+from panas.evolution.records import EvolutionResult
 from panas.runtime.seeds import one_thread, stream, torch_generator
-from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.evaluate import accuracy
+from panas.runtime.store import (
+    Busy,
+    exclusive,
+    pack_tensors,
+    read_tensors,
+    under,
+    unpack_tensors,
+    write_tensors,
+)
+from panas.training.distillation import SoftSamples, student_trainer
+from panas.training.evaluate import accuracy, represent
+from panas.training.linear.averaging import log_prior
 from panas.training.sgd import OptimizerConfig, Trainer
 
 STEPS, BATCH, RATE = 30, 32, 0.005  # optimiser steps, samples a step, Adam's learning rate
@@ -172,3 +203,150 @@ class DataFreeFitness:
     def __call__(self, genome: Genome) -> float:
         """Score on noise, in [0, 1]."""
         return score(genome, self.spec, stream(self.seed, "data-free", str(genome)))
+
+
+LEAST = 1e-12  # a teacher's probability counts at least as this
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementFitness:
+    """Agreement on `held_out` after learning from `taught`."""
+
+    taught: SoftSamples
+    held_out: SoftSamples
+    histogram: Float[Tensor, "classes"]  # the site's, noised
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
+    seed: int  # of the run, the same for all sites
+    site: int  # number of the site
+    cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
+    device: str = "cpu"
+
+    def __call__(self, genome: Genome) -> float:
+        """Agreement after the full training."""
+        return self.advance(TrainingJob(genome)).fitness
+
+    def advance(self, job: TrainingJob) -> Outcome:
+        """Train up to a share of the epochs, or read what another search has trained."""
+        return self._done(job, wait=True)
+
+    def attempt(self, job: TrainingJob) -> Outcome | None:
+        """The same; None while another process is at it."""
+        try:
+            return self._done(job, wait=False)
+        except Busy:
+            return None
+
+    def _done(self, job: TrainingJob, *, wait: bool) -> Outcome:
+        if self.cache is None:
+            return self._outcome(self._train(job), job)
+        path = self.cache / f"{self._key(job)}.safetensors"
+        with exclusive(path, wait=wait):  # whoever comes meanwhile waits, and reads
+            if not path.is_file():
+                self._train(job).write(path)
+            return self._outcome(_Trained.read(path), job)
+
+    def agreement(self, logits: Float[Tensor, "m classes"]) -> float:
+        """The fitness of a student by its logits of the held-out samples; NaN if there are none."""
+        prior = log_prior(self.histogram)
+        teacher = self.held_out.targets.clamp(min=LEAST).log()
+        wrong = (logits + prior).argmax(1) != (teacher + prior).argmax(1)
+        return max(0.0, 1 - float(self.weights[wrong].sum())) if len(wrong) else math.nan
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "m"]:
+        """How much each held-out sample counts; they sum to 1."""
+        answers = self.held_out.targets.argmax(1)
+        count = torch.bincount(answers, minlength=self.spec.classes)
+        weights = (log_prior(self.histogram).double().exp() / count)[answers]
+        return weights / weights.sum()
+
+    def _train(self, job: TrainingJob) -> "_Trained":
+        rng = stream(self.seed, "student", str(job.genome))
+        bottom, head = self.spec.network(job.genome, rng, self.device)
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
+        passes = continue_training(trainer, job, self.optimizer)
+        if not is_finite(bottom, head):
+            return _Trained(None, passes, self.site, {})
+        z = represent(bottom, self.held_out.samples).to(self.device)
+        with torch.no_grad():
+            logits = head(z).cpu()
+        return _Trained(logits, passes, self.site, trainer.state() if job.share < 1 else {})
+
+    def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
+        passes = trained.passes if trained.site == self.site else 0
+        if trained.logits is None:
+            return Outcome(math.nan, passes, error=DIVERGED)
+        state = pack_tensors(trained.state, {}) if job.share < 1 else None
+        return Outcome(self.agreement(trained.logits), passes, state)
+
+    def _key(self, job: TrainingJob) -> str:
+        """Stands for all that decides a training and what is kept of it."""
+        epochs = max(1, round(job.share * self.optimizer.epochs))
+        decided = {"genome": str(job.genome), "epochs": epochs, "goes on": job.share < 1}
+        decided |= self.common
+        return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
+
+    @cached_property
+    def common(self) -> dict[str, str]:
+        """What decides the training of any genome; nothing of it is the site's."""
+        return {
+            "taught": _digest(self.taught.samples.x, self.taught.targets),
+            "held out": _digest(self.held_out.samples.x),
+            "spec": repr(self.spec),
+            "optimizer": repr(self.optimizer),
+            "training": f"{self.seed}, {self.device}",
+        }
+
+
+def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
+    """The same search, with winner and front by a site's own class frequencies."""
+    trained = [e for e in search.history if e.trained]
+    scores = {e.genome: fitness(e.genome) for e in trained}
+    ranked = sorted(trained, key=lambda e: -scores[e.genome])
+    if not ranked:
+        return search
+    best, front = ranked[0], list[tuple[Genome, float, float]]()
+    for e in ranked:  # from the fittest on, what is smaller than all before
+        if not front or (e.size < front[-1][2]):
+            front.append((e.genome, scores[e.genome], e.size))
+    several = len({e.size for e in trained}) > 1
+    return replace(
+        search,
+        best=best.genome,
+        fitness=scores[best.genome],
+        front=front[::-1] if several else front[:1],
+    )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a training leaves for all sites."""
+
+    logits: Float[Tensor, "m classes"] | None  # of the held-out samples; None if it diverged
+    passes: int
+    site: int  # the site that took the passes
+    state: Mapping[str, Tensor]  # to go on with; empty at the end
+
+    def write(self, path: Path) -> None:
+        """Keep it."""
+        tensors = {f"state.{name}": t for name, t in self.state.items()}
+        if self.logits is not None:
+            tensors["logits"] = self.logits
+        write_tensors(path, tensors, {"passes": str(self.passes), "client": str(self.site)})
+
+    @staticmethod
+    def read(path: Path) -> "_Trained":
+        """What `write` kept; BadInput if the file is damaged."""
+        tensors, notes = read_tensors(path)
+        of = int(notes["passes"]), int(notes["client"])
+        return _Trained(tensors.get("logits"), *of, under(tensors, "state."))
+
+
+def _digest(*tensors: Tensor) -> str:
+    content = hashlib.sha256()
+    for t in tensors:
+        content.update(f"{t.dtype}{tuple(t.shape)}".encode())
+        content.update(t.contiguous().numpy().tobytes())
+    return content.hexdigest()

@@ -17,12 +17,13 @@ some of the columns and no variance in closed form.)
 Source: White et al. 2021 (BANANAS) for the idea; Rasmussen and Williams 2006, algorithm 2.1.
 """
 
+import math
 from itertools import pairwise, product
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from panas.architecture.blocks import ConvBlock, PoolBlock, Shape, shape_after
 from panas.architecture.cost import block_cost
@@ -173,7 +174,8 @@ class Predictor:
 def improvement(mean: Values, deviation: Values, best: Values | float) -> Values:
     """Expected improvement of a normal variable over `best`."""
     z = (mean - best) / deviation
-    return deviation * (z * norm.cdf(z) + norm.pdf(z))
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return deviation * (z * ndtr(z) + density)
 
 
 def _kernel(

@@ -12,22 +12,130 @@
 
 `mate` and `mutate` return new genomes. What draws takes a numpy generator: DEAP's own operators
 draw from Python's global `random`.
+
+Source of who becomes a parent and who goes on: DPFNAS, section III-A2 (tournament, roulette); Deb
+et al. 2002 (NSGA-II).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from deap import base, tools
+from jaxtyping import Float
 
+from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, ResumableFitness
 from panas.evolution.halving import Evaluator, Task, by_map, in_pool
-from panas.evolution.records import EvolutionConfig, GenomeScore, History
-from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
+from panas.evolution.records import Evaluation, EvolutionConfig, GenomeScore, History
 from panas.runtime.pool import Pool
+
+Values = Float[np.ndarray, " n"]
+
+
+class Accuracy(base.Fitness):
+    """DEAP's fitness, to be maximised."""
+
+    weights = (1.0,)
+
+
+class AccuracyAndSize(base.Fitness):
+    """DEAP's fitness of two objectives: accurate, and small."""
+
+    weights = (1.0, -1.0)
+
+
+class Individual:
+    """A candidate, at its place in the history, as DEAP compares it; `two` counts size too."""
+
+    def __init__(self, index: int, evaluation: Evaluation, two: bool) -> None:
+        self.index = index
+        self.evaluation = evaluation
+        # A failure must not be kept for being small.
+        size = math.inf if evaluation.failed else evaluation.size
+        self.fitness: base.Fitness = (
+            AccuracyAndSize((evaluation.fitness, size)) if two else Accuracy((evaluation.fitness,))
+        )
+
+    @property
+    def genome(self) -> Genome:
+        """Its architecture."""
+        return self.evaluation.genome
+
+
+def tournament_parents(
+    population: Sequence[Individual], k: int, rng: np.random.Generator
+) -> list[Individual]:
+    """The winners of `k` binary tournaments, each between two different individuals."""
+    values = worth(tuple(population))
+    return [population[tournament(values, rng) if len(values) > 1 else 0] for _ in range(k)]
+
+
+def roulette_survivors(
+    pool: Sequence[Individual], k: int, rng: np.random.Generator
+) -> list[Individual]:
+    """`k` of the pool by roulette, the elite among them: the paper's selection."""
+    return [pool[i] for i in survivors(accuracies(pool), k, rng)]
+
+
+def fittest(pool: Sequence[Individual], k: int, history: History) -> list[Individual]:
+    """The `k` best by `History.ranked`."""
+    of = {individual.index: individual for individual in pool}
+    return [of[i] for i in history.ranked((i.index for i in pool), ties=True)[:k]]
+
+
+def tournament(values: Values, rng: np.random.Generator) -> int:
+    """Draw two different individuals; the index of the better one (on a tie, of either)."""
+    i, j = rng.choice(len(values), size=2, replace=False)
+    return int(i if values[i] >= values[j] else j)
+
+
+def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
+    """Draw indices without replacement in proportion to their values; uniformly if all are 0."""
+    left = list(range(len(values)))
+    chosen: list[int] = []
+    for _ in range(size):
+        weights = values[left]
+        total = weights.sum()
+        k = int(rng.choice(len(left), p=weights / total if total > 0 else None))
+        chosen.append(left.pop(k))
+    return chosen
+
+
+def survivors(values: Values, size: int, rng: np.random.Generator) -> list[int]:
+    """Draw by roulette; if nobody with the highest value was drawn, it replaces the worst."""
+    chosen = roulette(values, size, rng)
+    best = int(np.argmax(values))
+    if values[chosen].max() < values[best]:
+        chosen[int(np.argmin(values[chosen]))] = best
+    return chosen
+
+
+@lru_cache(maxsize=1)  # a generation's tournaments are all of one population
+def worth(population: tuple[Individual, ...]) -> Values:
+    """What a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
+    if isinstance(population[0].fitness, Accuracy):
+        return accuracies(population)
+    ranks: dict[int, tuple[int, float]] = {}
+    for front, members in enumerate(tools.sortNondominated(population, len(population))):
+        tools.emo.assignCrowdingDist(members)
+        for individual in members:
+            ranks[individual.index] = (-front, individual.fitness.crowding_dist)
+    order = sorted(set(ranks.values()))
+    return np.array([float(order.index(ranks[i.index])) for i in population])
+
+
+def accuracies(individuals: Sequence[Individual]) -> Values:
+    """Accuracies; a dropped one counts less than the least of those trained to the end."""
+    evaluations = [individual.evaluation for individual in individuals]
+    trained = [e.fitness for e in evaluations if e.trained]
+    ceiling = np.nextafter(min(trained), 0.0) if trained else 1.0
+    return np.array([min(e.fitness, ceiling) if e.dropped else e.fitness for e in evaluations])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ A sum of f products is then a whole number of at most 2^53 (`LARGEST`). Float64 
 exactly: every order, block, thread and fused operation gives the same bits. What else is computed
 of a row takes single additions, products, divisions and square roots, which IEEE 754 rounds alike
 in vectors and alone. A row that is not finite has results that are not, and changes no other.
+
+`MapCost` is what a feature map needs in time and memory, from its sizes alone.
 """
 
 import math
@@ -143,3 +145,23 @@ def logs(x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
 def filled(x: Shaped[Tensor, "n ..."], size: int) -> Shaped[Tensor, "size ..."]:
     """Samples, and zeros up to so many: libraries choose a kernel by the size of a batch."""
     return torch.cat([x, x.new_zeros(size - len(x), *x.shape[1:])])
+
+
+CHUNK_BYTES = 8 << 20
+"""Beside its input and output a map needs about so much at once, or what one row needs: more does
+not stay in a processor's caches, and is slower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapCost:
+    """What it takes to map rows; all of it follows from public facts."""
+
+    macs: int  # multiply-accumulates a row
+    row_bytes: int  # at once for a row, about, beside its input and output
+    most_rows: int  # that are worth working off at once
+    fixed_bytes: int  # of the map itself
+
+    @property
+    def chunk(self) -> int:
+        """Rows at a time: no row depends on how many they are."""
+        return max(1, min(self.most_rows, CHUNK_BYTES // max(1, self.row_bytes)))

@@ -23,8 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from panas.features.cost import MapCost
-from panas.features.exact import on_grid
+from panas.features.exact import MapCost, on_grid
 
 ORIENTATIONS = 8
 SIDE = 32  # pixels a side, about, that larger images are averaged to

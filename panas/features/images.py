@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from panas.features.cost import MapCost
+from panas.features.exact import MapCost
 from panas.features.gabor import (
     LARGEST,
     Bank,
@@ -116,11 +116,6 @@ class GaborMap:
     def cost(self) -> MapCost:
         """What images need."""
         return cost_of_images(self.bank.shape, self.width)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates an image."""
-        return self.cost.macs
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Unit rows (n, d) of images (n, c, h, w) in [-1, 1]; zero of one that is not finite."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.features import images, tables
-from panas.features.cost import MapCost
+from panas.features.exact import MapCost
 from panas.features.gabor import cost_of_images
 from panas.features.projection import GradientPath
 from panas.features.trees import MOST_LEAVES
@@ -43,8 +43,8 @@ class FeatureMap(Protocol):
         """Number of coordinates d."""
 
     @property
-    def macs(self) -> int:
-        """Multiply-accumulates a sample."""
+    def cost(self) -> MapCost:
+        """What samples need."""
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Rows (n, d), float32, of network inputs (n, c, h, w).

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from panas.data.files.columns import Column
-from panas.features.exact import WholeMatrix, significant
+from panas.features.exact import MapCost, WholeMatrix, significant
 from panas.features.projection import (
     GradientPath,
     Projection,
@@ -66,19 +66,17 @@ class TableMap:
         return self.projection.width
 
     @property
-    def macs(self) -> int:
-        """Multiply-accumulates a row."""
+    def cost(self) -> MapCost:
+        """What rows need."""
         b = self.blocks
-        columns = 0 if b.scale is None else len(b.scale)
-        return columns + b.fourier.directions.numel() + self.projection.matrix.numel()
+        return cost_of_rows(len(b.fourier.directions), b.width, self.width)
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Unit rows (n, d) of padded rows (n, ...); zero of one that is not finite."""
         rows = [torch.empty(0, self.width)]
         x = _unpadded(x, len(self.blocks.fourier.directions))
         with one_thread(), torch.no_grad():
-            chunk = cost_of_rows(x.shape[1], self.blocks.width, self.width).chunk
-            for part in x.split(chunk) if len(x) else ():
+            for part in x.split(self.cost.chunk) if len(x) else ():
                 usable = part.isfinite().all(1)
                 rows.append(unit_rows(self.blocks.projected(part, self.projection), usable))
         return torch.cat(rows)

@@ -6,11 +6,11 @@ The forest is grown on labelled public rows (extremely randomised trees: Geurts,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.ensemble import ExtraTreesClassifier
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
@@ -83,6 +83,8 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
 
 def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator) -> Forest:
     """A forest of labelled rows, n >= 1."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
     grown = ExtraTreesClassifier(
         TREES,
         max_leaf_nodes=LEAVES,
@@ -90,15 +92,20 @@ def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator)
         class_weight="balanced",
         random_state=int(rng.integers(2**31)),
     ).fit(x.numpy(), y.numpy())
-    shape = (TREES, NODES)
-    column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
-    threshold = np.zeros(shape, np.float32)
-    for i, estimator in enumerate(grown.estimators_):
-        tree = estimator.tree_
-        count, own = tree.node_count, np.arange(tree.node_count)
-        leaf = tree.children_left < 0
-        column[i, :count] = np.where(leaf, 0, tree.feature)
-        threshold[i, :count] = np.where(leaf, 0, tree.threshold)
-        left[i, :count] = np.where(leaf, own, tree.children_left)
-        right[i, :count] = np.where(leaf, own, tree.children_right)
-    return Forest(*(torch.from_numpy(a) for a in (column, threshold, left, right)))
+    column, threshold, left, right = nodes_of(grown, NODES)
+    return Forest(column, threshold.float(), left, right)
+
+
+def nodes_of(forest: Any, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `NAMES` says, (t, most), of scikit-learn's forest; a leaf is its own child."""
+    trees = [estimator.tree_ for estimator in forest.estimators_]
+    column, left, right = (np.zeros((len(trees), most), np.int64) for _ in range(3))
+    threshold = np.zeros(column.shape)
+    for i, tree in enumerate(trees):
+        nodes, leaf = np.arange(tree.node_count), tree.children_left < 0
+        column[i, nodes] = np.where(leaf, 0, tree.feature)
+        threshold[i, nodes] = np.where(leaf, 0, tree.threshold)
+        left[i, nodes] = np.where(leaf, nodes, tree.children_left)
+        right[i, nodes] = np.where(leaf, nodes, tree.children_right)
+    a, b, c, d = map(torch.from_numpy, (column, threshold, left, right))
+    return a, b, c, d

@@ -27,8 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from panas.features.cost import MapCost
-from panas.features.exact import WholeMatrix, cosines
+from panas.features.exact import MapCost, WholeMatrix, cosines
 from panas.features.projection import Projection
 from panas.features.trees import Forest
 

@@ -5,11 +5,11 @@ were. Equal drawings give equal bytes on the same machine.
 """
 
 import io
-import logging
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from panas.runtime.errors import quiet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,8 @@ STYLE: dict[Any, Any] = {
 
 def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
     """The picture as PNG bytes, without its date."""
-    with _quiet():
+    # It would say that its folder cannot be written, where it takes a temporary one.
+    with quiet("matplotlib"):
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -49,18 +50,6 @@ def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
         content = io.BytesIO()
         canvas.print_png(content, metadata={"Software": None})  # `savefig` would draw it twice
     return content.getvalue()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Matplotlib not say that its folder cannot be written: it takes a temporary one."""
-    log = logging.getLogger("matplotlib")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
 
 
 def headline(figure: "Figure", *lines: str) -> None:

@@ -1,7 +1,7 @@
 """The picture of a hyperparameter search: value by trial, and against each hyperparameter."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from panas.plots.style import (
@@ -47,7 +47,7 @@ def trials(records: Sequence[TrialRecord], chosen: DPSGDSettings | None = None) 
                 title = "Later trials darker, the chosen one ringed"
                 panel.set(ylabel="validation accuracy", title=title)
         if ringed:
-            known = {k: v for k, v in ringed.setting.to_json().items() if v is not None}
+            known = {k: v for k, v in asdict(ringed.setting).items() if v is not None}
             text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
             reached = f"{_value(ringed):.3f} in trial {ringed.number + 1}"
             # One trial's value is noisy: the model's mean over all of them decides.

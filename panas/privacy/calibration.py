@@ -12,8 +12,7 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Gaussian, Relation
 from panas.privacy.accounting.reserve import reserve
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.typed import checked
 

@@ -14,7 +14,7 @@ is priced under add-or-remove-one, of one privacy unit: a sample, or a group wit
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jaxtyping import Int, Int64
@@ -25,6 +25,7 @@ from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import NoiseSource, poisson_batches
 from panas.privacy.unit import number_units, rows_of
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +98,19 @@ class Plan:
         training = replace(self.training_event, steps=self.steps * self.rounds)
         releases = (self.release_event,) * self.releases if self.release_noise else ()
         return (training, *releases) if self.rounds else releases
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSchedule:
+    """What a site will charge to its budget, as far as it is known before tuning."""
+
+    samples: int  # n, privacy units (`Samples.units`), at least 1, or a public number near it
+    epochs: int  # local passes a round, at least 1
+    steps_a_round: int | None = None  # of an optimiser, at least 1, in the place of `epochs`
+    rounds: int = 1  # that it still trains in, 0 or more
+    releases: int = 0  # that it still makes, all of the same record
+    release_share: float = 0.3  # of epsilon, in (0, 1): sizes the noise of the releases
+    spent: Sequence[Event] = ()  # what it was charged before
+
+    def __post_init__(self) -> None:
+        check_fields(self)

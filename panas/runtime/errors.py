@@ -1,7 +1,10 @@
 """What can go wrong, as types: the command line turns each into one line and an exit code."""
 
+import logging
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 INSTALL_FLOWER = "install panas with its extra flower (in the checkout: pip install '.[flower]')"
 """The end of a message where the libraries of several machines, or of a secure sum, are missing."""
@@ -23,6 +26,19 @@ class BudgetExhausted(PanasError):
     """The privacy budget cannot pay for the next step; nothing was spent on it."""
 
     exit_code = 3
+
+
+@contextmanager
+def quiet(*loggers: str, level: int = logging.ERROR) -> Iterator[None]:
+    """Within it, loggers of other libraries tell of nothing below a level."""
+    before = {logger: logger.level for logger in map(logging.getLogger, loggers)}
+    try:
+        for logger in before:
+            logger.setLevel(level)
+        yield
+    finally:
+        for logger, own in before.items():
+            logger.setLevel(own)
 
 
 def trail(error: BaseException) -> list[str]:

@@ -9,24 +9,44 @@ import ast
 import inspect
 import io
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
-def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package; `homes` has the module of each public name."""
+def face(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose source is in this file.
+
+    Its names are those that it imports for type checkers alone (`if TYPE_CHECKING`).
+    """
+    (block,) = (n for n in ast.parse(Path(file).read_text()).body if isinstance(n, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def lookup(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        value = getattr(import_module(homes[name]), name)
         if isinstance(value, type) and is_dataclass(value):
             _explain_fields(value)
         return value
+
+    return lookup, lambda: sorted(homes), sorted(homes)
+
+
+def modules(package: str) -> Callable[[str], ModuleType]:
+    """The `__getattr__` of a package whose modules are each loaded when first asked for."""
+
+    def lookup(name: str) -> ModuleType:
+        if name.startswith("_"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return import_module(f"{package}.{name}")
 
     return lookup
 

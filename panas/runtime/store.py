@@ -111,6 +111,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return unpack_tensors(read_bytes(path), path)
 
 
+def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file that an earlier stage wrote; `BadInput` if it is missing."""
     if not path.is_file():

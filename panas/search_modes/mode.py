@@ -7,14 +7,14 @@
 | `unaccounted` | the private search split (the paper) | search | infinity |
 
 Every other module of this folder is a mode: its name is the module's, with "-" for "_", and its
-`MODE` keeps the Protocol `SearchMode`. The search split and the training samples are disjoint parts
+`MODE` is a `SearchMode`. The search split and the training samples are disjoint parts
 of a site's data, declared before either is touched: they compose in parallel.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from panas import search_modes
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples, concat
-from panas.data.search_split import SearchData
-from panas.evolution.fitness import TrainingFitness
+from panas.data.splits import SearchData
+from panas.evolution.fitness import DataFreeFitness, TrainingFitness
 from panas.evolution.genetic import HERE, evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, GenomeScore
 from panas.evolution.surrogate import prior_of
@@ -86,36 +86,31 @@ class SearchPrice:
     already) or "no histogram" (the budget affords none)."""
 
 
-@runtime_checkable
-class SearchMode(Protocol):
-    """What a site's search looks at.
+@dataclass(frozen=True, kw_only=True)
+class SearchMode:
+    """What a site's search looks at."""
 
-    Attributes:
-        protected: whether a ledger can bound what the search costs.
-        needs_public: whether it needs public samples.
-        least_search: fewest samples of a private search split; 0 if it needs none.
-        reads_samples: whether it looks at samples, which tuning can learn from too, or at noise.
-    """
-
-    protected: bool
-    needs_public: bool
-    least_search: int
-    reads_samples: bool
-
-    def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        """What the search will have cost, before it begins; reads no private sample. `paid` says
-        whether the site has its label histogram already."""
-
-    def pay(self, site: SearchSite) -> list[float] | None:
-        """Charge a new search to the ledger, then return its label histogram; None for none."""
-
-    def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
-        """What the search looks at, given what `pay` returned; `BadInput` if no samples."""
+    price: Callable[[SearchSite, bool], SearchPrice]
+    """What the search will have cost, before it begins; reads no private sample. The second says
+    whether the site has its label histogram already."""
+    pay: Callable[[SearchSite], list[float] | None]
+    """Charges a new search to the ledger, then returns its label histogram; None for none."""
+    data: Callable[[SearchSite, list[float] | None], SearchData]
+    """What the search looks at, given what `pay` returned; `BadInput` if no samples."""
+    protected: bool = True  # whether a ledger can bound what the search costs
+    needs_public: bool = False  # whether it needs public samples
+    least_search: int = 0  # fewest samples of a private search split; 0 if it needs none
+    reads_samples: bool = True
+    """Whether it looks at samples, which tuning can learn from too, or at noise."""
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
         """Search, once `pay` has returned this histogram."""
+        if self.reads_samples:
+            return search_by_training(self.data(site, histogram), site, plan)
+        problem = SearchProblem(plan.space, DataFreeFitness(plan.spec, site.seed), plan.size)
+        return evolve(problem, config=plan.config, rng=site.rng("search"), execution=plan.execution)
 
 
 def mode_names() -> list[str]:

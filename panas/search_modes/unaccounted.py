@@ -6,51 +6,39 @@ says epsilon infinity, and is charged before the split is read.
 
 import math
 
-from panas.data.search_split import SearchData, private_data
-from panas.evolution.records import EvolutionResult
+from panas.data.splits import SearchData, private_data
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
-from panas.search_modes.mode import (
-    SearchMode,
-    SearchPlan,
-    SearchPrice,
-    SearchSite,
-    search_by_training,
+from panas.search_modes.mode import SearchMode, SearchPrice, SearchSite
+
+
+def _price(site: SearchSite, paid: bool) -> SearchPrice:
+    return SearchPrice(math.inf, "unbounded")
+
+
+def _pay(site: SearchSite) -> None:
+    charge = Charge(
+        event=Unprotected(),
+        phase="search",
+        mechanism="search on private samples",
+        recipient="whoever sees the architecture or the settings",
+        sensitivity=None,
+        subset="search",
+    )
+    with site.ledger.charge(charge):
+        pass
+
+
+def _data(site: SearchSite, histogram: list[float] | None) -> SearchData:
+    """The search split, and the public samples that a warm start would see."""
+    public = site.public if site.warm_start else site.public.take([])
+    return private_data(site.search, public, site.rng("search-data"))
+
+
+MODE = SearchMode(
+    price=_price,
+    pay=_pay,
+    data=_data,
+    protected=False,
+    least_search=4,  # with fewer there would be none to validate on
 )
-
-
-class _Unaccounted:
-    """Trains and validates genomes on the search split."""
-
-    protected = False
-    needs_public = False
-    least_search = 4  # with fewer there would be none to validate on
-    reads_samples = True
-
-    def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        return SearchPrice(math.inf, "unbounded")
-
-    def pay(self, site: SearchSite) -> None:
-        charge = Charge(
-            event=Unprotected(),
-            phase="search",
-            mechanism="search on private samples",
-            recipient="whoever sees the architecture or the settings",
-            sensitivity=None,
-            subset="search",
-        )
-        with site.ledger.charge(charge):
-            pass
-
-    def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
-        """The search split, and the public samples that a warm start would see."""
-        public = site.public if site.warm_start else site.public.take([])
-        return private_data(site.search, public, site.rng("search-data"))
-
-    def search(
-        self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
-    ) -> EvolutionResult:
-        return search_by_training(self.data(site, histogram), site, plan)
-
-
-MODE: SearchMode = _Unaccounted()

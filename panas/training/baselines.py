@@ -14,11 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
 
 from panas.data.samples import Samples, concat
@@ -110,6 +105,12 @@ def fit_baselines(
 
     The models hold what they have read: those of public samples may go anywhere, others stay.
     """
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     rng = stream(seed, "baselines", reads)
     few = [at_most(MOST_SAMPLES, part, rng) for part in parts if len(part)]
     if len({int(c) for part in few for c in part.y}) < 2:

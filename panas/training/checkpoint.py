@@ -15,7 +15,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import Facts, fit
-from panas.data.unlabelled import unlabelled
+from panas.data.load import unlabelled
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -54,8 +54,43 @@ def network_record(
     }
 
 
+class Classifier:
+    """What tells classes of images or rows, and knows what is public of such data."""
+
+    notes: Mapping[str, Any]
+
+    @property
+    def facts(self) -> Facts:
+        """Class names and preprocessing; BadInput if the file has none."""
+        if "facts" not in self.notes:
+            raise BadInput(
+                "expected a network saved with what is public of its data, got one without; call "
+                "`network` on inputs in [-1, 1]"
+            )
+        return Facts.from_json(self.notes["facts"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name an output."""
+        return self.facts.class_names
+
+    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        """Probability of each class of network inputs in [-1, 1]."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
+        """Probability of each class for images or rows as `panas.data.load` takes."""
+        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
+
+    def predict(self, data: Any) -> tuple[str, ...]:
+        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
+        names = self.class_names
+        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
+
+
 @dataclass(frozen=True)
-class SavedNetwork:
+class SavedNetwork(Classifier):
     """A network as its file holds it; bottom and head are in evaluation mode."""
 
     bottom: Bottom
@@ -79,31 +114,9 @@ class SavedNetwork:
         """Number of classes."""
         return self.spec.classes
 
-    @property
-    def facts(self) -> Facts:
-        """Class names and preprocessing; BadInput if the file has none."""
-        if "facts" not in self.notes:
-            raise BadInput(
-                "expected a network saved with what is public of its data, got one without; call "
-                "`network` on inputs in [-1, 1]"
-            )
-        return Facts.from_json(self.notes["facts"])
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """One name an output."""
-        return self.facts.class_names
-
-    @torch.no_grad()
-    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.unlabelled` takes."""
-        inputs = fit(unlabelled(data, self.facts), self.facts).inputs()
-        return self.network(inputs).softmax(dim=1)
-
-    def predict(self, data: Any) -> tuple[str, ...]:
-        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
-        names = self.class_names
-        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
+    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        """Probability of each class of network inputs in [-1, 1]."""
+        return self.network(x).softmax(dim=1)
 
 
 def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:

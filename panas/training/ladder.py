@@ -1,8 +1,8 @@
 """The accuracy after each step of a run, and steps that cost privacy without a gain."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from panas.training.baselines import Baselines
 from panas.training.metrics import Figure
@@ -20,15 +20,6 @@ class Ladder:
     public: Figure  # the network as public samples leave it
     alone: Figure  # trained on the site's own samples, before others had a say
     joined: Figure  # what the site keeps
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> "Ladder":
-        """What `to_json` wrote."""
-        return Ladder(**record)
 
 
 @dataclass(frozen=True, kw_only=True)

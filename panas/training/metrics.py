@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
-from sklearn.metrics import accuracy_score, f1_score, recall_score, roc_auc_score
 from torch import Tensor
 
 Figure = float | None
@@ -53,6 +52,8 @@ def measure(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> M
 
 def measure_scores(scores: np.ndarray, answers: np.ndarray, labels: np.ndarray) -> Metrics:
     """All measures of answers (n) and of scores (n, classes), the larger the likelier."""
+    from sklearn.metrics import accuracy_score, f1_score, recall_score, roc_auc_score
+
     classes = scores.shape[1]
     counts = np.bincount(labels, minlength=classes)
     present = [c for c in range(classes) if counts[c]]

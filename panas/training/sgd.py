@@ -16,6 +16,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
+from panas.runtime.store import under
 from panas.runtime.typed import check_fields
 
 CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
@@ -152,13 +153,11 @@ class Trainer:
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
         """Go on where another training of the same network, samples and seed has stopped."""
-        weights = {k.removeprefix("model."): t for k, t in state.items() if k.startswith("model.")}
-        self._model.load_state_dict(weights)
+        self._model.load_state_dict(under(state, "model."))
         memory: dict[int, dict[str, Tensor]] = {}
-        for key in state:
-            if key.startswith("memory."):
-                _, i, name = key.split(".")
-                memory.setdefault(int(i), {})[name] = state[key]
+        for key, t in under(state, "memory.").items():
+            i, _, name = key.partition(".")
+            memory.setdefault(int(i), {})[name] = t
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": memory, "param_groups": groups})
         for _ in range(int(state["epochs"]) - self.epochs):

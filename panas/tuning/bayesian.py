@@ -4,7 +4,7 @@
 |---|---|
 | theta = (eta, sigma, C, B) | `DPSGDSettings`, a point u of `TuningSpace`'s cube |
 | surrogate and acquisition | `panas.tuning.surrogate` |
-| epsilon(theta) <= budget | `panas.tuning.budgeted`: sigma = factor x the least, factor >= 1 |
+| epsilon(theta) <= budget | `panas.tuning.space`: sigma = factor x the least, factor >= 1 |
 
 The constraint holds by construction; the accountant is asked again before a trial trains.
 
@@ -20,18 +20,17 @@ its own stream, named by the search's and j, so that a search goes on from its t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.stats import qmc
 
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 from panas.runtime.pool import Pool
-from panas.tuning.budgeted import BudgetedSpace
-from panas.tuning.space import DPSGDSettings
+from panas.tuning.space import BudgetedSpace, DPSGDSettings
 from panas.tuning.surrogate import Surrogate, fit_surrogate
 from panas.tuning.trial import (
     Objective,
@@ -102,7 +101,9 @@ class Strategy:
 
 def design(initial: int, stream: int) -> Float[np.ndarray, "initial 5"]:
     """The first points: a Latin hypercube, so that each axis is covered evenly."""
-    return qmc.LatinHypercube(5, rng=np.random.default_rng((stream, 0, 0))).random(initial)
+    return scipy.stats.qmc.LatinHypercube(5, rng=np.random.default_rng((stream, 0, 0))).random(
+        initial
+    )
 
 
 def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:
@@ -180,7 +181,7 @@ def tune(
             for k in range(0, len(missing), size):
                 for trial in run(pool, missing[k : k + size]):
                     trials.append(trial)
-                    how.finished(trial, {"stream": stream, "trial": trial.to_json()})
+                    how.finished(trial, {"stream": stream, "trial": asdict(trial)})
     best, predicted = strategy.winner(trials)
     return TuningResult(best, predicted, tuple(trials))
 

@@ -7,7 +7,7 @@ Source: DPFNAS, algorithm 1, second half.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,15 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import Facts
 from panas.data.samples import Samples, digest
-from panas.data.search_split import proxy_data
-from panas.data.splits import hashed_split
+from panas.data.splits import hashed_split, proxy_data
 from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, rescale_noise
 from panas.privacy.ledger.charge import Charge
-from panas.privacy.ledger.fingerprints import note_spent, remember
+from panas.privacy.ledger.fingerprints import note_spent, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.seen import refuse_seen, seen_before
 from panas.privacy.noise import SystemNoise
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.unit import check_unit, unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
@@ -43,9 +41,8 @@ from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart, warm_started
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import training_objective
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 
@@ -68,7 +65,7 @@ class TuneResult:
 
     def to_json(self) -> dict[str, Any]:
         """What may be kept beside the network: its accuracy is of private samples, and is not."""
-        return {"setting": self.setting.to_json(), "epsilon": self.epsilon}
+        return {"setting": asdict(self.setting), "epsilon": self.epsilon}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +188,7 @@ class NetworkTuning:
         """A tuning that has finished in `folder`."""
         record = read_json(folder / "best.json")
         saved = load_network(folder / "network.safetensors", blocks)
-        setting = DPSGDSettings.from_json(record["setting"])
+        setting = DPSGDSettings(**record["setting"])
         score = accuracy(saved.bottom, saved.head, self._parts[1])
         return TuneResult(setting, saved.bottom, saved.head, score, record["epsilon"], None)
 

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
-from panas.data.search_split import SearchData
+from panas.data.splits import SearchData
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.privacy.release.estimate import Rows
-from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import one_thread, stream
 from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy

@@ -23,14 +23,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy import stats
-from scipy.stats import qmc
 from torch import Tensor
 
 from panas.runtime.seeds import one_thread
-from panas.tuning.budgeted import BudgetedSpace
+from panas.tuning.space import BudgetedSpace
 from panas.tuning.trial import TrialRecord
 
 DRAWN = 512  # hyperparameters of the surrogate that are compared, a power of 2
@@ -147,10 +146,10 @@ def fit_surrogate(
 def draw_hyperparameters(medians: tuple[float, ...]) -> Hyperparameters:
     """Hyperparameters spread over their priors, length scales with these medians."""
     d = len(medians)
-    u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
-    lengths = stats.lognorm(0.7, scale=medians).ppf(u[:, :d])
-    variances = stats.lognorm(0.7, scale=1.5).ppf(u[:, d])
-    noises = stats.lognorm(1.2, scale=0.05).ppf(u[:, d + 1])
+    u = scipy.stats.qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
+    lengths = scipy.stats.lognorm(0.7, scale=medians).ppf(u[:, :d])
+    variances = scipy.stats.lognorm(0.7, scale=1.5).ppf(u[:, d])
+    noises = scipy.stats.lognorm(1.2, scale=0.05).ppf(u[:, d + 1])
     return Hyperparameters(*map(torch.from_numpy, (lengths, variances, noises + 1e-4)))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from panas.runtime.errors import BadInput, PanasError
@@ -70,14 +70,10 @@ class TrialRecord:
             f"{s.noise_multiplier:.3g}, clip {s.clip:.3g}, batch {s.batch_size}"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The trial as plain JSON."""
-        return asdict(self)
-
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "TrialRecord":
-        """Read back what `to_json` made."""
-        return TrialRecord(**{**record, "setting": DPSGDSettings.from_json(record["setting"])})
+        """Read back what `asdict` made."""
+        return TrialRecord(**{**record, "setting": DPSGDSettings(**record["setting"])})
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from dprbft.config.files import load_config
 from dprbft.paths import is_hub
 from dprbft.run.bookkeeping import is_done, timed
 from panas.runtime.errors import BadInput
+from panas_cli.options import FailOn
 from panas_cli.progress import Display
-from panas_cli.requests import FailOn
-from panas_cli.text.audit_output import show_audit, show_model_audit
+from panas_cli.text.output import show_audit, show_model_audit
 from panas_cli.text.printing import print_json
 
 LEAK = 1

@@ -29,11 +29,11 @@ from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
 from panas_cli.commands.job import device_named
-from panas_cli.requests import CompareRequest, Request
+from panas_cli.options import CompareRequest, Request
+from panas_cli.progress import about
 from panas_cli.text.comparison import as_csv, as_markdown, print_table_of
 from panas_cli.text.printing import counted, print_json, print_words
 from panas_cli.text.sentences import sentence
-from panas_cli.tracks import about
 
 REQUEST, TABLE = "request.json", "compare.json"
 EVERY = 10.0

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from dprbft.config.files import merge, read_toml
 from dprbft.config.listing import Setting, Value, list_settings
-from panas_cli.requests import Request
+from panas_cli.options import Request
 from panas_cli.text.printing import print_json, print_text
 
 WIDTH = 100

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from panas.privacy.accounting.epsilon import epsilon as price
 from panas.privacy.accounting.epsilon import prv_bounds
 from panas.privacy.accounting.events import SampledGaussian
+from panas.privacy.ledger.account import number
 from panas.runtime.errors import BadInput
-from panas_cli.text.printing import counted, json_number, print_json, print_text
+from panas_cli.text.printing import counted, print_json, print_text
 
 
 def epsilon(
@@ -35,7 +36,7 @@ def epsilon(
         bracket = {"prv_low": low, "prv_high": high}
         settings = {"q": q, "sigma": sigma, "steps": steps, "delta": delta}
         terms: dict[str, Any] = {"group": group, "relation": relation}
-        print_json({k: json_number(x) for k, x in (figures | bracket).items()} | settings | terms)
+        print_json({k: number(x) for k, x in (figures | bracket).items()} | settings | terms)
         return
     print_text(f"DP-SGD: q = {q:g}, sigma = {sigma:g}, {steps} steps, at delta = {delta:g}")
     print_text(f"neighbours: {relation}, a user holds {counted(group, 'sample')}")

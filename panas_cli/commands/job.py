@@ -23,8 +23,8 @@ from panas.privacy.ledger.charge import assumption
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import check_device
 from panas.runtime.pool import default_workers
+from panas_cli.options import Request
 from panas_cli.progress import Display
-from panas_cli.requests import Request
 from panas_cli.text.joining import joining_price_line
 from panas_cli.text.sentences import price_lines
 
@@ -129,13 +129,10 @@ def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict
 
 def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     """What searching, or joining and all that follows, will have cost, in lines."""
-    lines = {"joined": _joining_prices, "rounds": _search_prices}
     family = run.config.federation.family.name
-    return lines[family](run, clients) if family in lines else []
-
-
-def _search_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
-    return price_lines(search_prices(run, clients), run.view)
+    if family == "rounds":
+        return price_lines(search_prices(run, clients), run.view)
+    return _joining_prices(run, clients) if family == "joined" else []
 
 
 def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:

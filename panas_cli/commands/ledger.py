@@ -15,11 +15,12 @@ from dprbft.paths import (
 )
 from dprbft.site.directory import read_site
 from dprbft.site.site import check_book
+from panas.privacy.ledger.account import number
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.runtime.errors import BadInput
 from panas.training.linear.predictor import read_predictor
-from panas_cli.text.printing import figure, json_number, print_json, print_text
+from panas_cli.text.printing import figure, print_json, print_text
 from panas_cli.text.privacy_card import card_lines, card_of, state_lines, wrapped
 
 STAYS = "stays"
@@ -85,7 +86,7 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     lines.append(
         f"  left for a new run: epsilon = {figure(left)} at delta = {account.budget.delta:g}"
     )
-    record = {"site": str(site)} | row | {"left": json_number(left)}
+    record = {"site": str(site)} | row | {"left": number(left)}
     record["runs"] = [{"run": name} | card_of(own, group) for name, own in runs.items()]
     return record, [*lines, *_file_lines(row), ""]
 

@@ -22,8 +22,8 @@ from dprbft.site.results.records import SearchRecord, TuningRecord
 from panas.architecture.cost import LayerCost
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas_cli.commands.job import of_sites, prices, show_forecast, start
+from panas_cli.options import Request
 from panas_cli.progress import Display
-from panas_cli.requests import Request
 from panas_cli.text.joining import NOTHING
 from panas_cli.text.output import show
 from panas_cli.text.printing import print_files, print_json, print_table, print_text

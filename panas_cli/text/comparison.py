@@ -159,7 +159,9 @@ def warnings(record: Mapping[str, Any]) -> list[str]:
 
 def _quality(record: Mapping[str, Any], lines: Sequence[Line]) -> Table:
     metric, first = record["metric"], record["first"]
-    own = [] if metric == "accuracy" else [_metric_name(metric)]
+    name, colon, k = metric.partition(":")
+    told = f"{name} of class {k}" if colon else NAMES.get(name, name)
+    own = [] if metric == "accuracy" else [told]
     others = {name: told for name, told in NAMES.items() if name != metric}
     rows = []
     for line in lines:
@@ -193,11 +195,6 @@ def _costs(record: Mapping[str, Any], lines: Sequence[Line]) -> Table:
     goals = [f"to {target:g}" for target in record["targets"]]
     heads = ["method", "column", "up", "down", "rounds", *goals, "parameters", "MACs"]
     return [*heads, "search, s", "all, s"], rows
-
-
-def _metric_name(metric: str) -> str:
-    name, colon, k = metric.partition(":")
-    return f"{name} of class {k}" if colon else NAMES.get(name, name)
 
 
 def _metric(figures: Figures, metric: str) -> float | None:

@@ -1,8 +1,9 @@
-"""What a run came to, as text: what `run`, `train` and `report` end with.
+"""What a run came to, as text: what `run`, `train` and `report` end with; what audits found.
 
 What a run came to as its hub knows it: no accuracy, ledger or sample of a site is there.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from attacks.audit.records import RunAudit
+from attacks.audit.external_model import ModelAudit
+from attacks.audit.records import RunAudit, SiteAudit
+from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
 from dprbft.config.files import load_config
 from dprbft.paths import ladder_picture
@@ -19,9 +22,14 @@ from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
-from panas_cli.text.audit_output import show_audit
-from panas_cli.text.conclusions import absent_lines, meaning_lines, no_gain_lines
-from panas_cli.text.joining import has_joined, kept_lines
+from panas_cli.text.joining import (
+    absent_lines,
+    has_joined,
+    kept_lines,
+    meaning_lines,
+    no_gain_lines,
+    span_text,
+)
 from panas_cli.text.printing import (
     counted,
     figure,
@@ -53,7 +61,7 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             ", ".join(s["through"]) or "-",
             str(len(s["rounds"])),
             str(s["releases"]),
-            _span(s["noise_multipliers"]),
+            span_text([m for m in s["noise_multipliers"] if m is not None], ".3g"),
             figure(s["epsilon_of_releases"], ".3g"),
         )
     print_titled(table)
@@ -76,14 +84,6 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             f"warning: not through with all stages: {names}; --resume takes up what is back"
         )
     print_words(ELSEWHERE)
-
-
-def _span(noise: list[float | None]) -> str:
-    known = sorted(m for m in noise if m is not None)
-    if not known:
-        return "-"
-    low, high = f"{known[0]:.3g}", f"{known[-1]:.3g}"
-    return low if low == high else f"{low} to {high}"
 
 
 OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")
@@ -241,7 +241,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     table = titled("test accuracy: what each site must beat, and what each step brought", columns)
     for c in clients:
         baselines = Baselines.from_json(c["baselines"])
-        steps = Ladder.from_json(c["ladder"])
+        steps = Ladder(**c["ladder"])
         by = {(r.model, r.reads): r.accuracy for r in baselines.rivals}
         table.add_row(
             c["name"],
@@ -271,11 +271,69 @@ def _metrics(
         table.add_row(
             c["name"],
             *(figure(x) for x in (m.accuracy, m.balanced_accuracy, m.auroc, m.macro_f1)),
-            "-" if worst is None else f"{worst:.3f} ({_class(k, names)})",
+            # Summaries without names tell of classes by their places.
+            "-" if worst is None else f"{worst:.3f} (class {names[k] if names else str(k):.24})",
         )
     return table
 
 
-def _class(number: int, names: Sequence[str]) -> str:
-    """A class by its name; by its place from 0 on, in summaries that hold no names."""
-    return f"class {names[number]:.24}" if names else f"class {number}"
+HEADERS = {
+    "same-class mean": "class\nmean",
+    "shuffled": "shuffled",
+    "random extractor": "untrained",
+    "ceiling": "ceiling",
+}
+"""Controls in the audit's table, and their columns."""
+
+
+def show_audit(audit: RunAudit) -> None:
+    """The best attack beside its controls, one row a site, and the verdicts with evidence."""
+    rows = [(c, best) for c in audit.clients if (best := c.best)]
+    if rows:
+        print_titled(_attacked(rows))
+    for c in audit.clients:
+        print_words(f"{c.name}: {c.verdict}: {c.evidence}")
+        if n := c.network:
+            print_words(f"  its network: {n.verdict}: {n.evidence}")
+        else:
+            print_words("  its network: not audited: none is kept, or too few samples or classes")
+
+
+def show_model_audit(audit: ModelAudit) -> None:
+    """The verdicts on a network trained elsewhere."""
+    n, seen = audit.network, audit.outputs
+    members, others = n.accuracy
+    print_words(
+        f"{audit.model}: accuracy {members:.3f} on what it was trained on, {others:.3f} on others"
+    )
+    print_words(f"membership: {n.verdict}: {n.evidence}")
+    if seen:
+        print_words(f"its answers: {seen.verdict}: {seen.evidence}")
+    if audit.duplicates:
+        print_words(
+            f"{audit.duplicates} of the others are among what it was trained on, and were left out"
+        )
+
+
+def _attacked(rows: list[tuple[SiteAudit, ReconstructionScore]]) -> Table:
+    left = ("site", "release", "best attack", "verdict")
+    of_release = ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim")
+    table = titled(
+        "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)",
+        (*left[:3], "R^2", "bar", *HEADERS.values(), *of_release, "verdict"),
+        left,
+    )
+    table.columns[-1].min_width = 10
+    for c, best in rows:
+        scores = (best, c.bar, *map(c.control, HEADERS))
+        shown: tuple[float | None, ...] = (None, None, None)
+        if claim := c.claim:
+            shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
+        known = [None if s is None else s.r2 for s in scores]
+        figures = map(_two, (*known, best.reidentified, *shown))
+        table.add_row(c.name, c.release, best.name, *figures, c.verdict)
+    return table
+
+
+def _two(x: float | None) -> str:
+    return figure(None if x is None or math.isnan(x) else x, ".2f")

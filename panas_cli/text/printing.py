@@ -1,7 +1,6 @@
 """Where results go: stdout; and how figures are written."""
 
 import json
-import math
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -146,11 +145,6 @@ def titled(title: str, columns: Sequence[str] = (), left: Sequence[str] = ("site
 def counted(n: int, what: str, many: str | None = None) -> str:
     """A number of things: 1 round, 2 rounds."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {many or what + 's'}"
-
-
-def json_number(x: float) -> float | str:
-    """A number, or "infinity", which JSON does not have."""
-    return x if math.isfinite(x) else "infinity"
 
 
 def figure(x: float | str | None, digits: str = ".3f") -> str:

@@ -21,7 +21,7 @@ from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.state import state_folder
-from panas_cli.text.printing import figure, json_number, print_table
+from panas_cli.text.printing import figure, print_table
 
 UNPROTECTED = {
     "search on private samples": "architecture and settings were chosen by looking at private "
@@ -57,7 +57,7 @@ def card_of(account: Account, group: int) -> dict[str, Any]:
             "reserved": sum(not e.finished for e in es),
             "sensitivity": sorted({x for e in es if (x := e.charge.sensitivity) is not None})
             or None,  # where nothing bounds it
-            "epsilon": json_number(account.price(e.event for e in es)),
+            "epsilon": number(account.price(e.event for e in es)),
             "event": event_to_json(es[-1].event),
             "covered": not any(isinstance(e.event, Unprotected) for e in es),
             **_trusted(account, es),
@@ -65,7 +65,10 @@ def card_of(account: Account, group: int) -> dict[str, Any]:
         for es in _groups(account)
     ]
     if group > 1:
-        card |= {"group": group, "group_epsilon": json_number(_for_group(account, group))}
+        # At most: a user's k samples may lie in different parts, which then add.
+        events, delta = [e.event for e in account.entries], account.budget.delta
+        most = epsilon(events, delta, relation=account.relation, group=group)
+        card |= {"group": group, "group_epsilon": number(most)}
     return card
 
 
@@ -75,14 +78,8 @@ def _trusted(account: Account, entries: list[Entry]) -> dict[str, Any]:
         return {}
     return {
         "trust": [e.charge.trust.to_json() for e in entries if e.charge.trust],
-        "epsilon_local": json_number(account.price(e.local.event for e in entries)),
+        "epsilon_local": number(account.price(e.local.event for e in entries)),
     }
-
-
-def _for_group(account: Account, group: int) -> float:
-    """At most what a user with k samples has; they may lie in different parts, which then add."""
-    events = [e.event for e in account.entries]
-    return epsilon(events, account.budget.delta, relation=account.relation, group=group)
 
 
 def _groups(account: Account) -> Iterator[list[Entry]]:
@@ -146,7 +143,7 @@ def trust_lines(account: Account, indent: int) -> list[str]:
     """What epsilon rests on, and what it is where that fails; [] where it rests on nothing."""
     if not account.trusts:
         return []
-    local = figure(json_number(account.local.spent()))
+    local = figure(number(account.local.spent()))
     rest = f"; against all other sites together: epsilon = {local}"
     return [
         wrapped(f"{' ' * indent}as long as {trust.assumption}{rest}", indent + 2)

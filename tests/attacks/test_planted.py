@@ -14,13 +14,11 @@ from torch import Tensor
 
 import attacks.audit.verdict
 from attacks.audit.verdict import MARGIN, judge
-from attacks.reconstruction.decoder import decoder_inverter
+from attacks.reconstruction.inverters import decoder_inverter, ridge_inverter, ridge_on_noise
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.optimise import Inversion, optimise
-from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.statistics import MIN_SAMPLES
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from panas.data.samples import Samples
 
 Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]

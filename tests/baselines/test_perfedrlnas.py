@@ -22,9 +22,8 @@ from dprbft.updates import Bundle, Order, Update
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, Receipt
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream

@@ -41,9 +41,8 @@ from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, Receipt
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json
 

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,7 +110,7 @@ def test_a_choice_is_judged_by_new_trainings_on_the_test_samples(monkeypatch: py
     assert row == {
         "proposer": "planted",
         "seed": 1,
-        "best": s.to_json(),
+        "best": asdict(s),
         "accuracy": pytest.approx(statistics.fmean(judged)),
         "over": 0,
         "seconds": [0.5, 0.5],

@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def test_the_best_setting_has_no_regret(
 def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     fair = [at(TABLE_READ, 1, cell) for cell in GRID[::60]]
     cheats = [
-        DPSGDSettings(**{**s.to_json(), "noise_multiplier": share * TABLE_READ.least(1, *where)})
+        DPSGDSettings(**{**asdict(s), "noise_multiplier": share * TABLE_READ.least(1, *where)})
         for s, share in zip(fair, (0.99, 0.7, 0.1), strict=False)
         if (where := (s.batch_size, s.epochs))
     ]

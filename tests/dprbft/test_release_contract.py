@@ -11,12 +11,10 @@ import torch
 from hostile import told
 from torch import Tensor
 
-from attacks.epsilon.noise import ReleaseClaim
-from attacks.epsilon.release import audit_release
+from attacks.epsilon.release import ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels
-from attacks.reconstruction.ridge import ridge_on_noise
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.reconstruction.inverters import ridge_on_noise
+from attacks.threats.observation import Observation, WhiteBox
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.heads import aggregate, to_broadcast
@@ -27,8 +25,8 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
+from panas.privacy.ledger.charge import Receipt
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release import kinds
 from panas.privacy.release.compression import Compression, rounding

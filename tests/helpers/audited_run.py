@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attacks.threats.representation import rows_of
+from attacks.threats.observation import rows_of
 from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, map_file, round_folder, server_folder
-from dprbft.run.sites.plan import prepare_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import RELEASE
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
@@ -58,7 +58,7 @@ def fabricate(
     common: FeatureMap | None = None,
 ) -> None:
     """Write what training leaves behind, with untrained bottoms, or with a common map."""
-    prepare_sites(run, config)
+    plan_sites(run, config).write(run)
     save_config(run, config)
     view = RunView(run, config)
     if common is not None:

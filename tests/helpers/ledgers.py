@@ -9,9 +9,8 @@ from dprbft.paths import ledger_file, read_sites
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, Receipt
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 
 BUDGET, EIGHT = Budget(3.0, 1e-5), Budget(8.0, 1e-5)
 MOMENTS = Charge(

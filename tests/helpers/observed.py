@@ -2,9 +2,7 @@
 
 from torch import Tensor, nn
 
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
-from attacks.threats.representation import rows_of
+from attacks.threats.observation import Observation, WhiteBox, rows_of
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap
 

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import score
 from attacks.threats import controls
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import NoiseSource, ReproducibleNoise

@@ -18,13 +18,11 @@ from planted import extractor, seeded
 from torch import Tensor
 
 from attacks.audit.verdict import judge
+from attacks.reconstruction.inverters import ridge_inverter, ridge_on_noise
 from attacks.reconstruction.metrics import ReconstructionScore, r2, squared_errors
-from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.reconstruction.suite import ALL_OTHERS, informed
 from attacks.threats import controls
-from attacks.threats.knowledge import LeakedPairs, WhiteBox
-from attacks.threats.observation import Observation
-from attacks.threats.representation import rows_of
+from attacks.threats.observation import LeakedPairs, Observation, WhiteBox, rows_of
 from panas.data.samples import Samples, concat
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import kind_named, noise_scale

@@ -9,8 +9,7 @@ import numpy as np
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 SPACE = TuningSpace()

@@ -17,7 +17,7 @@ from dprbft.run.comparison.plan import Request, plan
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 from panas_cli.commands.compare import _comparison, _Display
-from panas_cli.requests import CompareRequest
+from panas_cli.options import CompareRequest
 from panas_cli.text.comparison import as_markdown
 
 SMALL = """

@@ -79,7 +79,7 @@ def test_a_new_run_whose_carrier_does_not_start_leaves_nothing(
         raise PanasError("expected at least 2 of 3 sites, got 1")
 
     make_sites(tmp_path)
-    monkeypatch.setattr("panas_cli.commands.sites.hub.UnixCarrier", refuse)
+    monkeypatch.setattr("panas_cli.commands.run.UnixCarrier", refuse)
     public = ("--public-data", tmp_path / "public.npz", "--method", "joined")
     outcome = cli("run", "--hub", hub, *public, "--out", tmp_path / "run")
     assert outcome.err.splitlines()[-1] == "error: expected at least 2 of 3 sites, got 1"

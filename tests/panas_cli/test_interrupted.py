@@ -38,7 +38,7 @@ if "forkserver" in " ".join(sys.orig_argv):
 
 DEATHS: dict[str, Death] = {
     # The histogram of site 1 is charged, its architecture is not found.
-    "search": ("panas.search_modes.public_proxy", "search_by_training", 2, "before"),
+    "search": ("panas.search_modes.mode", "search_by_training", 2, "before"),
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 2, "before"),
     # All of site 0's round 2 is charged and computed, and where it stands is not.
@@ -52,7 +52,7 @@ DEATHS: dict[str, Death] = {
 }
 
 DEATHS_OF_A_SITE: dict[str, Death] = {
-    "search": ("panas.search_modes.public_proxy", "search_by_training", 1, "before"),
+    "search": ("panas.search_modes.mode", "search_by_training", 1, "before"),
     "tune": ("dprbft.methods.rounds.tuning", "_tune", 1, "after"),
     "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 1, "before"),
     "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 1, "after"),
@@ -239,7 +239,7 @@ def test_noise_grows_after_a_death_between_release_and_state(
 @pytest.mark.parametrize(
     "function",
     [
-        "panas.search_modes.public_proxy.search_by_training",
+        "panas.search_modes.mode.search_by_training",
         "dprbft.methods.rounds.tuning._tune",
         "dprbft.methods.rounds.training.fit_private",
         "attacks.audit.run.audit_site",

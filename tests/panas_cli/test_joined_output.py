@@ -7,8 +7,7 @@ import pytest
 from summaries import site_of, summary_of
 
 from panas_cli.text import output
-from panas_cli.text.conclusions import meaning_lines, no_gain_lines
-from panas_cli.text.joining import kept_lines
+from panas_cli.text.joining import kept_lines, meaning_lines, no_gain_lines
 
 
 def site(name: str, alone: float | None, joined: float, **changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dprbft.run.directory import Ground, OpenRun
 from dprbft.run.stages import begin
 from panas_cli.commands.job import prices
 from panas_cli.commands.ledger import ledger
-from panas_cli.text.conclusions import meaning_lines
+from panas_cli.text.joining import meaning_lines
 
 
 @pytest.mark.slow

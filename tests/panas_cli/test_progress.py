@@ -18,9 +18,8 @@ from dprbft.run.progress.logs import watch_logs
 from dprbft.run.view import RunView
 from panas.runtime.store import write_json
 from panas.search_modes.mode import SearchPrice
-from panas_cli.progress import Display
+from panas_cli.progress import Display, Remaining, Track, about
 from panas_cli.text.sentences import price_lines
-from panas_cli.tracks import Remaining, Track, about
 
 
 class Clock:

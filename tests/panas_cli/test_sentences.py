@@ -15,9 +15,9 @@ from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas_cli.text import output
-from panas_cli.text.audit_output import show_audit
 from panas_cli.text.comparison import meaning
-from panas_cli.text.conclusions import meaning_lines, no_gain_lines
+from panas_cli.text.joining import meaning_lines, no_gain_lines
+from panas_cli.text.output import show_audit
 from panas_cli.text.sentences import PublicSamples, data_lines, seen_text
 
 

@@ -5,16 +5,24 @@ of the data. What cannot be seen because of an earlier fault is left out, and sa
 """
 
 import importlib.metadata
-import socket
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dprbft.engines.deploy.certificates import fits, look, vouches
-from dprbft.engines.deploy.probe import PATIENCE, ask_control, ask_key, check_clock, greet, reach
+from dprbft.engines.deploy.probe import (
+    PATIENCE,
+    ask_control,
+    ask_key,
+    check_clock,
+    greet,
+    parted,
+    reach,
+)
 from dprbft.engines.deploy.settings import (
     CA,
     NODE_KEY,
@@ -25,7 +33,7 @@ from dprbft.engines.deploy.settings import (
 )
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
-from dprbft.engines.node.call import SOCKET, short
+from dprbft.engines.node.call import SOCKET, connected
 from dprbft.methods.joined.budget import largest_run
 from dprbft.paths import declared_file
 from dprbft.secure_sum.signing import check_own_key
@@ -125,7 +133,7 @@ def _outside(address: str, authority: Path) -> Iterator[Check]:
         yield Check("hub's certificate", False, str(e))
         yield Check("clock", None, "not seen: the hub's certificate does not hold")
         return
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = parted(address)
     yield _look("hub's certificate", lambda: _dates(seen.certificate, read_bytes(authority), host))
     yield _look("clock", lambda: check_clock(seen))
 
@@ -141,13 +149,14 @@ def _versions() -> str:
 def _private(path: Path) -> bytes:
     """The content of a file that nobody else may read."""
     content = read_bytes(path)
+    _check_mode(path)
+    return content
+
+
+def _check_mode(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise BadInput(
-            f"expected {path} to be readable by its owner alone, got mode {mode:o}; "
-            f"chmod 600 {path}"
-        )
-    return content
+        raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
 
 
 def _own_key(folder: Path, federation: Federation) -> str:
@@ -184,9 +193,7 @@ def _control(hub: Hub) -> str:
             f"expected the hub's control socket at {path}, found none; start the hub with `panas "
             "deploy start --hub`"
         )
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
+    _check_mode(path)
     return f"{refusal}; {path.name} does, for the hub's user"
 
 
@@ -243,15 +250,13 @@ def _budget(folder: Path) -> str:
 def _node(folder: Path) -> str:
     path = folder / SOCKET
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, short(path) as address:
-            link.settimeout(PATIENCE)
-            link.connect(address)
+        with connected(path, time.monotonic() + PATIENCE):
+            pass
     except OSError as e:
         raise BadInput(
             f"expected a node at {path}, got none ({e.strerror or e}); start it: {folder}/start.sh"
         ) from e
-    if path.stat().st_mode & 0o077:
-        raise BadInput(f"expected {path} for its owner alone, got more; chmod 600 {path}")
+    _check_mode(path)
     return f"answers at {path}"
 
 

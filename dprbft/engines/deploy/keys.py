@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dprbft.engines.deploy.settings import LONGEST_SETTINGS, NODE_KEY
-from dprbft.secure_sum.identity import check_public, new_key, public_of, ssh_public
+from dprbft.secure_sum.identity import new_key, public_of, ssh_public
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes
 
@@ -52,7 +52,7 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
             raise BadInput(f"expected {path} to be a public key, got a larger file")
         keys[name] = read_bytes(path)
         try:
-            check_public(keys[name])
+            ssh_public(keys[name])
         except BadInput as e:
             raise BadInput(f"{path}: {e}") from e
     return keys

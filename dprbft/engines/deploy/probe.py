@@ -9,6 +9,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -66,9 +67,10 @@ def greet(address: str, authority: Path) -> Seen:
         raise BadInput(f"expected a certificate in {authority}, got none; copy it anew") from e
     link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
     try:
-        link.connect()
-        certificate = link.sock.getpeercert(binary_form=True) or b""
-        return Seen(certificate, _ahead(link))
+        with closing(link):
+            link.connect()
+            certificate = link.sock.getpeercert(binary_form=True) or b""
+            return Seen(certificate, _ahead(link))
     except ssl.SSLCertVerificationError as e:
         raise BadInput(
             f"expected a certificate for {host} that {authority.name} vouches for, got one that "
@@ -80,8 +82,6 @@ def greet(address: str, authority: Path) -> Seen:
             f"expected TLS at {address}, got another answer ({type(e).__name__}); see that the "
             "address is that of the hub"
         ) from e
-    finally:
-        link.close()
 
 
 def check_clock(seen: Seen) -> str:
@@ -130,19 +130,17 @@ def ask_control(address: str, authority: Path) -> str:
 def _ask(address: str, authority: Path, what: tuple[str, str], headers: Mapping[str, str]) -> int:
     """The status that a hub answers a request without content with; BadInput if it does not."""
     host, port = parted(address)
-    link = http.client.HTTPSConnection(
-        host, port, timeout=PATIENCE, context=ssl.create_default_context(cafile=authority)
-    )
+    trust = ssl.create_default_context(cafile=authority)
+    link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
     try:
-        link.request(*what, headers={**headers, "Connection": "close"})
-        return link.getresponse().status
+        with closing(link):
+            link.request(*what, headers={**headers, "Connection": "close"})
+            return link.getresponse().status
     except (OSError, http.client.HTTPException) as e:
         raise BadInput(
             f"expected an answer of {address}, got none ({type(e).__name__}); see with its "
             "administrator that it has been started"
         ) from e
-    finally:
-        link.close()
 
 
 def parted(address: str) -> tuple[str, int]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from dprbft.config.flat import Section
+from dprbft.config.flat import Section, validated
 from dprbft.config.hub import HUB, HubSettings, public_keys, read_hub
 from dprbft.engines.frames import is_name
 from dprbft.secure_sum.identity import ssh_public
@@ -95,14 +95,7 @@ def flower_hub(folder: Path) -> Hub:
     settings, path = read_hub(folder), folder / HUB
     if not settings.flower:
         raise BadInput(f"{path}: expected a section [flower], got none; `panas deploy init`")
-    try:
-        flower = FlowerSettings.model_validate(settings.flower)
-    except ValidationError as e:
-        error = e.errors()[0]
-        key = ".".join(str(part) for part in error["loc"]) or "settings"
-        raise BadInput(
-            f"{path}: expected flower.{key} to fit, got {error['msg']}; change it"
-        ) from e
+    flower = validated(FlowerSettings, settings.flower, f"{path}, section [flower]")
     keys = public_keys(folder, settings) or {}
     check_sites({name: key.decode(errors="replace") for name, key in keys.items()}, path)
     return Hub(folder.resolve(), settings, flower, keys)

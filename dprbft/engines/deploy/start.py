@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
 from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
-from dprbft.engines.flower.link import check_flower
+from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import exclusive
@@ -81,7 +81,7 @@ def start_hub(folder: Path) -> None:
         _wait_for(hub, processes)
         done = subprocess.run(
             _python("dprbft.engines.deploy.register", str(hub.folder)),
-            env=_environment(hub.home),
+            env=environment(hub.home),
             check=False,
         )
         if done.returncode:
@@ -121,7 +121,7 @@ class _Processes:
     def _start(self, part: Part) -> None:
         os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
         self._running[part.name] = subprocess.Popen(
-            part.command, env=_environment(part.flower), stdin=subprocess.DEVNULL
+            part.command, env=environment(part.flower), stdin=subprocess.DEVNULL
         )
 
     def check(self, but: Part | None = None) -> None:
@@ -166,9 +166,3 @@ def _wait_for(hub: Hub, processes: _Processes) -> None:
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *arguments)
-
-
-def _environment(flower: Path) -> Mapping[str, str]:
-    """Programs of this installation first: Flower starts some of its own by name."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "FLWR_HOME": str(flower), "PATH": programs}

@@ -22,7 +22,7 @@ from typing import Any
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.link import Link, end_run, start_run, state_of
 from dprbft.engines.frames import MAX_FRAME
-from dprbft.engines.node.call import short
+from dprbft.engines.node.call import bound
 from panas.runtime.errors import BadInput, PanasError
 
 REJOIN = 15.0
@@ -67,11 +67,6 @@ class Call:
         for name in gone:
             del self.frames[name]
         return gone
-
-    def answered(self, packet: Packet) -> str | None:
-        """The site whose job a packet ends; None if it is none of this call."""
-        job = self.jobs.pop(packet[0].get("job", -1), None)
-        return job.site if job else None
 
 
 WHY = {
@@ -189,8 +184,9 @@ class FlowerCarrier:
 
     def _answer(self, call: Call, packet: Packet) -> Iterator[tuple[str, bytes]]:
         """What a packet answers, to this call or an earlier one."""
-        state, late = str(packet[0].get("state")), self._late.pop(packet[0].get("job", -1), None)
-        site = call.answered(packet)
+        state, number = str(packet[0].get("state")), packet[0].get("job", -1)
+        late, job = self._late.pop(number, None), call.jobs.pop(number, None)
+        site = job.site if job else None
         if state == "answered" and (site or late):
             yield site or late or "", packet[1]
         elif site:
@@ -230,16 +226,10 @@ class FlowerCarrier:
         """Start a Flower run and wait for its relay, and for sites."""
         self._packets, self._nodes = queue.Queue(), {}
         path = self._link.home / f"relay-{os.urandom(8).hex()}.sock"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            with short(path) as address:
-                door.bind(address)
-            try:
-                path.chmod(0o600)
-                door.listen(1)
-                self._run = start_run(self._link, path.name)
-                self._relay = self._accept(door)
-            finally:
-                path.unlink(missing_ok=True)
+        with bound(path) as door:
+            door.listen(1)
+            self._run = start_run(self._link, path.name)
+            self._relay = self._accept(door)
         threading.Thread(target=_listen, args=(self._relay, self._packets), daemon=True).start()
         self._gather()
 
@@ -250,8 +240,7 @@ class FlowerCarrier:
             try:
                 return door.accept()[0]
             except TimeoutError:
-                state = state_of(self._link, self._run)
-                if state.startswith("finished"):
+                if state_of(self._link, self._run).startswith("finished"):
                     break
         state = state_of(self._link, self._run)
         raise PanasError(
@@ -299,8 +288,6 @@ class FlowerCarrier:
 
 
 def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:
-    while True:
-        packet = receive(relay)
+    while packet := receive(relay):
         packets.put(packet)
-        if packet is None:
-            return
+    packets.put(None)

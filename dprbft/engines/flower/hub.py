@@ -165,8 +165,7 @@ def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool])
 
 def free_port() -> int:
     """A port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with _held("127.0.0.1", 0) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -188,12 +187,13 @@ def main(arguments: Sequence[str]) -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
-    from dprbft.engines.flower.door.control import bound
+    from dprbft.engines.flower.door.control import SOCKET
+    from dprbft.engines.node.call import bound
 
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(options, outside, inside, held.enter_context(bound(home)))
+        _run(options, outside, inside, held.enter_context(bound(home / SOCKET)))
 
 
 def listening(options: Sequence[str]) -> socket.socket:

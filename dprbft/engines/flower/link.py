@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dprbft.engines.flower.app.packets import SOCKET
 from dprbft.engines.flower.hub import QUIET, answers, check_hub, free_port, with_parent
@@ -33,64 +33,6 @@ ENDING = 15.0
 """Seconds that a run, or a process, has to end by itself."""
 
 
-class Link(Protocol):
-    """A SuperLink that is up between `open` and `close`."""
-
-    @property
-    def home(self) -> Path:
-        """Its folder, where the hub's relay looks for a socket."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the sites."""
-
-    @property
-    def log(self) -> str:
-        """Where to read what it wrote, as the end of a sentence."""
-
-    def open(self) -> None:
-        """Prepare it; PanasError if it does not come up."""
-
-    def close(self) -> None:
-        """End what `open` has started."""
-
-    def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
-        """Nodes by site, of connected ones by key (hex); what is no site's is left out."""
-
-    def flwr(self, *arguments: str) -> dict[str, Any]:
-        """What a command of `flwr` answers; PanasError if it fails."""
-
-
-def start_run(link: Link, relay: str) -> str:
-    """Start a run of the relays, which will look for this socket; returns its number."""
-    started = link.flwr("run", str(APP), "hub", "--run-config", f'relay="{relay}"')
-    return str(started["run-id"])
-
-
-def state_of(link: Link, run: str) -> str:
-    """A run's state as Flower names it, "finished:completed" say, and why; "unknown" if it does not
-    say."""
-    try:
-        runs = link.flwr("list", "hub", "--run-id", run)["runs"]
-        details = str(runs[0].get("status-details") or "")[:300]
-        return str(runs[0]["status"]) + (f", {details}" if details not in ("", "N/A") else "")
-    except (PanasError, LookupError, TypeError):
-        return "unknown"
-
-
-def end_run(link: Link, run: str) -> None:
-    """Wait until a run has ended, and end it if it does not end by itself."""
-    until = time.monotonic() + ENDING
-    while time.monotonic() < until:
-        state = state_of(link, run)
-        if state.startswith("finished") or state == "unknown":
-            return
-    try:
-        link.flwr("stop", run, "hub")
-    except PanasError:
-        return  # it ended meanwhile, or the SuperLink did
-
-
 @dataclass(frozen=True)
 class Deployed:
     """A SuperLink that somebody else runs on this machine, and the keys of its sites."""
@@ -102,16 +44,16 @@ class Deployed:
 
     @property
     def names(self) -> Sequence[str]:
-        """As `Link.names`."""
+        """Of the sites."""
         return list(self.keys)
 
     @property
     def log(self) -> str:
-        """As `Link.log`."""
+        """Where to read what it wrote, as the end of a sentence."""
         return f"see the log of the SuperLink at {self.address} (its FLWR_HOME must be {self.home})"
 
     def open(self) -> None:
-        """As `Link.open`; BadInput if Flower is not installed, or the certificate does not hold."""
+        """Prepare it; BadInput if Flower is not installed, or the certificate does not hold."""
         check_flower()
         check_hub(self.address, self.certificate)
         _write_connection(self.home, {"address": self.address, "insecure": True})
@@ -120,12 +62,12 @@ class Deployed:
         """Nothing: whoever started it ends it."""
 
     def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
-        """As `Link.sites`: by the keys that the SuperLink has checked."""
+        """Nodes by site, of connected ones by key (hex), which the SuperLink has checked."""
         connected = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
         return {name: node for name, node in connected.items() if node is not None}
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
-        """As `Link.flwr`."""
+        """What a command of `flwr` answers; PanasError if it fails."""
         return run_flwr(self.home, self.address, arguments)
 
 
@@ -142,7 +84,7 @@ class Simulated:
 
     @property
     def log(self) -> str:
-        """As `Link.log`: its last line, since its folder goes with it."""
+        """As `Deployed.log`: its last line, since its folder goes with it."""
         written = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return f"it said last: {written[-1][:300] if written else 'nothing'}"
 
@@ -151,7 +93,7 @@ class Simulated:
         return self.home / "superlink.log"
 
     def open(self) -> None:
-        """As `Link.open`."""
+        """As `Deployed.open`; PanasError if it does not come up."""
         check_flower(simulation=True)
         self.home = Path(tempfile.mkdtemp(prefix="panas-"))  # a short path: sockets lie below it
         port = free_port()
@@ -196,12 +138,46 @@ class Simulated:
             shutil.rmtree(self.home, ignore_errors=True)
 
     def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
-        """As `Link.sites`: any node will do, since a frame says which site it is for."""
+        """As `Deployed.sites`: any node will do, since a frame says which site it is for."""
         return dict(zip(self.names, sorted(nodes.values()), strict=False))
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
-        """As `Link.flwr`."""
+        """As `Deployed.flwr`."""
         return run_flwr(self.home, self.address, arguments)
+
+
+Link = Deployed | Simulated
+"""A SuperLink that is up between `open` and `close`."""
+
+
+def start_run(link: Link, relay: str) -> str:
+    """Start a run of the relays, which will look for this socket; returns its number."""
+    started = link.flwr("run", str(APP), "hub", "--run-config", f'relay="{relay}"')
+    return str(started["run-id"])
+
+
+def state_of(link: Link, run: str) -> str:
+    """A run's state as Flower names it, "finished:completed" say, and why; "unknown" if it does not
+    say."""
+    try:
+        runs = link.flwr("list", "hub", "--run-id", run)["runs"]
+        details = str(runs[0].get("status-details") or "")[:300]
+        return str(runs[0]["status"]) + (f", {details}" if details not in ("", "N/A") else "")
+    except (PanasError, LookupError, TypeError):
+        return "unknown"
+
+
+def end_run(link: Link, run: str) -> None:
+    """Wait until a run has ended, and end it if it does not end by itself."""
+    until = time.monotonic() + ENDING
+    while time.monotonic() < until:
+        state = state_of(link, run)
+        if state.startswith("finished") or state == "unknown":
+            return
+    try:
+        link.flwr("stop", run, "hub")
+    except PanasError:
+        return  # it ended meanwhile, or the SuperLink did
 
 
 def environment(home: Path) -> dict[str, str]:

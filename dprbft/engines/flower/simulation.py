@@ -15,7 +15,7 @@ from dprbft.engines.flower.carrier import FlowerCarrier
 from dprbft.engines.flower.link import Simulated
 from dprbft.engines.framed import Framed
 from dprbft.engines.frames import MAX_FRAME
-from dprbft.engines.node.call import receive, send
+from dprbft.engines.node.call import bound, receive, send
 from dprbft.engines.node.daemon import Node
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
@@ -48,9 +48,7 @@ def flower_simulation(
 @contextmanager
 def _answering(node: Node, path: Path) -> Iterator[None]:
     """A node at a socket, for as long as this process needs it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.bind(str(path))
-        path.chmod(0o600)
+    with bound(path) as door:
         door.listen(128)
         threading.Thread(target=_accept, args=(node, door), daemon=True).start()
         try:

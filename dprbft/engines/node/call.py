@@ -36,14 +36,38 @@ def ask(path: Path, frame: bytes, seconds: float | None = None, *, cap: int = MA
 
     """
     until = None if seconds is None else time.monotonic() + seconds
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, short(path) as address:
-        limit(link, until)
-        link.connect(address)
+    with connected(path, until) as link:
         send(link, frame, until)
         answer = receive(link, cap, until)
     if answer is None:
         raise ConnectionResetError(f"the node at {path} closed the connection")
     return answer
+
+
+@contextlib.contextmanager
+def connected(path: Path, until: float | None = None) -> Iterator[socket.socket]:
+    """A connection to a socket; OSError if nobody listens there, or not by then (monotonic)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, short(path) as address:
+        limit(link, until)
+        link.connect(address)
+        yield link
+
+
+@contextlib.contextmanager
+def bound(path: Path) -> Iterator[socket.socket]:
+    """A socket that its owner alone can reach, until the block ends; one that a dead process left
+    at the path is replaced."""
+    with short(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            made.bind(address)
+        finally:
+            os.umask(before)
+        try:
+            yield made
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def send(link: socket.socket, frame: bytes, until: float | None = None) -> None:

@@ -117,7 +117,11 @@ class Node:
         return reply, reason, failed
 
     def _served(self, paths: SitePaths, request: Request) -> tuple[Reply, str, list[str]]:
-        verb, content = _verb(request.verb), request.content
+        if request.verb not in list(Verb):
+            raise BadInput(
+                f"expected a verb of {', '.join(Verb)}, got {request.verb:.40}; ask again"
+            )
+        verb, content = Verb(request.verb), request.content
         if not paths.is_present:
             return Reply(Code.ABSENT), f"no {settings_file(paths.folder).name} there", []
         if verb in (Verb.HELLO, Verb.LEAVE):
@@ -177,10 +181,3 @@ def _check_joined(paths: SitePaths, *, elsewhere: bool) -> None:
             f"expected a run that a hub has begun, got {paths.run}, which was begun on this "
             "machine; give another directory"
         )
-
-
-def _verb(text: str) -> Verb:
-    try:
-        return Verb(text)
-    except ValueError as e:
-        raise BadInput(f"expected a verb of {', '.join(Verb)}, got {text:.40}; ask again") from e

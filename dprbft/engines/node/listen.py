@@ -1,7 +1,6 @@
 """A node's Unix socket: one connection, one request, one answer."""
 
 import errno
-import os
 import select
 import socket
 import stat
@@ -12,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dprbft.engines.frames import MAX_FRAME, check_request
-from dprbft.engines.node.call import receive, send, short
+from dprbft.engines.node.call import bound, connected, receive, send
 from dprbft.engines.node.daemon import Node
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive
@@ -34,7 +33,7 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
     something else is at `path`.
     """
     slots = threading.BoundedSemaphore(CONNECTIONS)
-    with _alone(node), _bound(path) as server:
+    with _alone(node), _listening(path) as server:
         ready()
         while True:
             try:
@@ -59,16 +58,12 @@ def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) 
                 node.refuse(e)
                 raise
             if frame is not None:
-                answer = node.answer(frame, lambda: _is_closed(link))
+                # After its one request the other side sends nothing more: it hangs up.
+                answer = node.answer(frame, lambda: bool(select.select([link], [], [], 0)[0]))
                 if answer is not None:
                     send(link, answer, time.monotonic() + PATIENCE)
     finally:
         slots.release()
-
-
-def _is_closed(link: socket.socket) -> bool:
-    """Whether the other side has hung up: after its one request it sends nothing more."""
-    return bool(select.select([link], [], [], 0)[0])
 
 
 @contextmanager
@@ -87,34 +82,14 @@ def _alone(node: Node) -> Iterator[None]:
 
 
 @contextmanager
-def _bound(path: Path) -> Iterator[socket.socket]:
+def _listening(path: Path) -> Iterator[socket.socket]:
     """A listening socket at a path, removed in the end; one that a dead node left is replaced."""
     if not path.parent.is_dir():
         raise BadInput(f"expected a folder for the socket at {path.parent}, found none; make it")
-    with ExitStack() as held:
-        address = held.enter_context(short(path))
-        if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
-            raise BadInput(f"expected a socket or nothing at {path}, got a file; give --socket")
-        if _is_served(address):
-            raise BadInput(f"expected no other node at {path}, got one; stop it, or give --socket")
-        path.unlink(missing_ok=True)
-        server = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        before = os.umask(0o177)
-        try:
-            server.bind(address)
-        finally:
-            os.umask(before)
-        held.callback(path.unlink, missing_ok=True)
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        raise BadInput(f"expected a socket or nothing at {path}, got a file; give --socket")
+    with suppress(OSError), connected(path, time.monotonic() + 1.0):
+        raise BadInput(f"expected no other node at {path}, got one; stop it, or give --socket")
+    with bound(path) as server:
         server.listen(CONNECTIONS)
         yield server
-
-
-def _is_served(address: str) -> bool:
-    """Whether somebody answers at a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(address)
-        except OSError:
-            return False
-        return True

@@ -23,8 +23,15 @@ from panas.privacy.ledger.account import Account
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
-from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
-from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
+from panas.training.linear.rules import (
+    RELEASE_SHARE,
+    Pooling,
+    Recipe,
+    alone_recipe,
+    joined_recipe,
+    release_share,
+    residual_schedule,
+)
 from panas.tuning.space import DPSGDSettings
 
 SHARES = (0.5, 0.1, 0.01)

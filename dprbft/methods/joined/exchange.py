@@ -6,7 +6,7 @@ has shaped, so that what sites release can be added up. In this order:
 1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
    noised second moments of phi (`privacy.release_share`); in a secure sum the label counts are part
    of the moments, and the histogram stays with the site; where public facts say that this would
-   not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
+   not pay (`panas.training.linear.rules`) it sends nothing, and has more for itself
 2. the server adds them up, the noisier ones with less weight, and exact moments of labelled public
    samples; it balances the classes as far as noise lets it know their counts, and broadcasts one
    ridge head
@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dprbft.messages import Broadcast, NoisedHistogram, Release
+from dprbft.messages import Broadcast, NoisedHistogram, Release, digest_of
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from dprbft.methods.joined.budget import alone_plan
-from dprbft.methods.joined.residual import public_head, trained, without_noise
+from dprbft.methods.joined.residual import public_heads, trained, without_noise
 from dprbft.methods.joined.state import JoinedState, sent_moments
 from dprbft.methods.joined.student import lone_network, student
 from dprbft.paths import model_file, predictor_file
@@ -31,12 +31,12 @@ from panas.training.metrics import measure
 
 def alone(site: Site, state: JoinedState) -> Predictor | None:
     """What the site predicts with by itself; None if it cannot pay."""
-    public = public_head(site)
+    heads = public_heads(site)
     if site.config.stays:
-        candidates = _without_noise(site, {} if public is None else {"public": public})
+        candidates = _without_noise(site, heads)
     else:
         try:
-            candidates = _by_dp_sgd(site, state, public)
+            candidates = _by_dp_sgd(site, state, heads)
         except BudgetExhausted:
             return None
     models = public_models(site.public, table=bool(site.facts.columns))
@@ -57,18 +57,18 @@ def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:
     )
 
 
-def _by_dp_sgd(site: Site, state: JoinedState, public: Weights | None) -> Candidates:
+def _by_dp_sgd(site: Site, state: JoinedState, heads: dict[str, Weights]) -> Candidates:
     """Over the head of public samples, or over the prior alone."""
     plan, recipe = alone_plan(site)
     rows = site.rows(site.data.train)
     prior = state.log_prior.expand(len(rows.y), -1)
-    offset = prior if public is None else logits(public, rows.z) + prior
+    offset = logits(heads["public"], rows.z) + prior if heads else prior
     return Candidates(
         phi=site.phi,
-        heads={} if public is None else {"public": public},
+        heads=heads,
         log_prior=state.log_prior,
         residual=trained(rows, offset, plan, recipe.learning_rate),
-        over=None if public is None else "public",
+        over="public" if heads else None,
     )
 
 
@@ -85,9 +85,7 @@ def finish(site: Site, state: JoinedState) -> None:
             notes=dict(network.notes),
         )
     shared = state.check_joined()
-    heads, own = {"shared": shared}, sent_moments(site)
-    if (public := public_head(site)) is not None:
-        heads["public"] = public
+    heads, own = {"shared": shared, **public_heads(site)}, sent_moments(site)
     if own is not None:
         heads["own"] = own_head(own, len(site.public))
         heads["shrunk"] = shrunk_head(own, shared.double())

@@ -18,22 +18,19 @@ from dprbft.methods.joined.budget import (
     share_of,
 )
 from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.methods.rounds.training import training_charge
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
-from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.training.linear.averaging import log_prior
-from panas.training.linear.logistic import Chosen, cross_validated
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import Recipe
-from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import Weights, logits
-from panas.training.linear.split import RELEASE_SHARE
+from panas.training.linear.residual import Chosen, cross_validated, fit_residual, zero_residual
+from panas.training.linear.ridge import Weights, fit_public_head, logits
+from panas.training.linear.rules import RELEASE_SHARE, Recipe
 from panas.tuning.space import DPSGDSettings
 
 
@@ -47,14 +44,8 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
     try:
         plan = residual_plan(site, record.settings)
         private = site.budget.private
-        charge = Charge(
-            event=plan.training_event if private else Unprotected(),
-            phase="training",
-            mechanism="dp-sgd" if private else "sgd",
-            recipient="whoever sees the network, which learns from it",
-            sensitivity=plan.clip if private else None,
-            round=ROUND,
-        )
+        recipient = "whoever sees the network, which learns from it"
+        charge = training_charge(plan if private else None, recipient, ROUND)
         with site.ledger.charge(charge):
             rows = site.rows(site.data.train)
             head = head_of(site, state)
@@ -70,7 +61,7 @@ def head_of(site: Site, state: JoinedState) -> Weights | None:
     """The head that the site's residual is over; None for the prior alone."""
     if state.joins:
         return state.check_joined()
-    return public_head(site) if state.over else None
+    return public_heads(site).get("public") if state.over else None
 
 
 def _staying(site: Site, state: JoinedState) -> JoinedState:
@@ -106,12 +97,13 @@ def settings_by(site: Site, recipe: Recipe) -> DPSGDSettings:
     return settings_of(recipe, site.config.training.noise_multiplier or PLANNED_NOISE)
 
 
-def public_head(site: Site) -> Weights | None:
-    """The head of the labelled public samples; None without any."""
+def public_heads(site: Site) -> dict[str, Weights]:
+    """The head of the labelled public samples, as "public"; none without any."""
     public = site.public
     if not len(public):
-        return None
-    return fit_public_head(Rows(site.phi(public.inputs()), public.y), public.classes)
+        return {}
+    rows = Rows(site.phi(public.inputs()), public.y)
+    return {"public": fit_public_head(rows, public.classes)}
 
 
 def trained(

@@ -16,9 +16,7 @@ first, since nothing of the data has left; after it none may. When the server an
 sum is open, and the secrets go; what stays are the plan, the masked vector and whose sum it was.
 """
 
-import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 import torch
@@ -26,7 +24,7 @@ import torch
 from dprbft.messages import Verb
 from dprbft.methods.joined.budget import planned_release
 from dprbft.methods.joined.state import unsent_event
-from dprbft.paths import sum_file, sum_refusals_file
+from dprbft.paths import note_refusal, sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, masked_size, noise_of, to_vector
@@ -35,20 +33,9 @@ from dprbft.site.directory import read_site
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Rows
-from panas.privacy.release.gate import ReleaseRequest
-from panas.privacy.release.summed import Summand, SumNoise, add_to_sum
+from panas.privacy.release.gate import ReleaseRequest, Summand, SumNoise, add_to_sum
 from panas.runtime.errors import BadInput
-from panas.runtime.store import (
-    append_bytes,
-    exclusive,
-    pack_tensors,
-    read_bytes,
-    unpack_tensors,
-    write_bytes,
-)
-
-MOST_NOTES = 1 << 20
-"""Bytes: a longer file takes no more lines, so that a server cannot fill the disk."""
+from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 
 
 @dataclass(frozen=True)
@@ -187,7 +174,7 @@ def unmask(site: Site, content: bytes) -> bytes:
     state, asked = _begun(site), Survivors.from_bytes(content)
     party, sites = state.party, asked.sites
     try:
-        signs = party.signs and not asked.agreed
+        signs = party.signing is not None and not asked.agreed
         answer = party.agree(sites) if signs else party.unmask(sites, asked.agreed)
     except BadInput as e:
         _note(site, Verb.UNMASK, sites, str(e))
@@ -207,14 +194,9 @@ def close(site: Site) -> None:
 
 
 def _note(site: Site, verb: Verb, sites: tuple[int, ...], reason: str) -> None:
-    """Add a line on what was refused, of which sites; it stays, whatever is asked next."""
-    path = sum_refusals_file(site.home)
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {"time": when, "verb": verb, "asked": sites[:MOST_SITES], "reason": reason}
-    with exclusive(path):
-        at = path.stat().st_size if path.exists() else 0
-        if at < MOST_NOTES:
-            append_bytes(path, (json.dumps(record) + "\n").encode(), at)
+    """Note what was refused, of which sites."""
+    path, asked = sum_refusals_file(site.home), sites[:MOST_SITES]
+    note_refusal(path, verb=verb, asked=asked, reason=reason)
 
 
 def _begun(site: Site) -> SumState:

@@ -40,7 +40,7 @@ def search_student_network(site: Site) -> SearchRecord:
     return search(site, (lambda histogram, plan: search_student(site, plan)) if reads else None)
 
 
-def take_answer(site: Site, content: bytes) -> bytes:
+def take_answer(site: Site, content: bytes) -> None:
     """After step 2: keep the shared head; the secrets of a secure sum are erased."""
     state = JoinedState.read(site)
     answer = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
@@ -53,10 +53,9 @@ def take_answer(site: Site, content: bytes) -> bytes:
         state = replace(state, round=ROUND, answered=False, histogram=tuple(histogram))
     if not state.answered:
         replace(state, answered=True, shared=answer.weight).write(site)
-    return b""
 
 
-def train(site: Site, content: bytes) -> bytes:
+def train(site: Site, content: bytes) -> None:
     """Steps 4 to 6."""
     state = JoinedState.read(site)
     state.check_joined()
@@ -68,16 +67,14 @@ def train(site: Site, content: bytes) -> bytes:
     if not state.finished:
         finish(site, state)
         replace(state, finished=True).write(site)
-    return b""
 
 
-def export(site: Site, content: bytes) -> bytes:
+def export(site: Site, content: bytes) -> None:
     """Note what was spent; network and predictor are written where they are made."""
     note_spent(site.ledger)
-    return b""
 
 
-VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes | None]] = {
     Verb.READY: ready,
     # Of a secure sum, before and after step 1.
     Verb.KEYS: lambda site, content: sums().keys(site, content),

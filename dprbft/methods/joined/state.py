@@ -76,8 +76,8 @@ class JoinedState:
             pair = (module.weight.detach().clone(), module.bias.detach().clone())
         return replace(self, adapted=True, residual=pair, sigma=sigma)
 
-    def to_bytes(self) -> bytes:
-        """As safetensors; `from_client` reads it back."""
+    def write(self, site: Site) -> None:
+        """Keep the state in the site's folder, as safetensors."""
         tensors: dict[str, Tensor] = {}
         if self.shared is not None:
             tensors["shared"] = self.shared.clone()
@@ -85,11 +85,8 @@ class JoinedState:
             tensors |= dict(zip(("weight", "bias"), self.residual, strict=True))
         record = asdict(replace(self, shared=None, residual=None))
         del record["shared"], record["residual"]
-        return pack_tensors(tensors, {"state": json.dumps(record)})
-
-    def write(self, site: Site) -> None:
-        """Keep the state in the site's folder."""
-        write_bytes(state_file(site.home), self.to_bytes())
+        content = pack_tensors(tensors, {"state": json.dumps(record)})
+        write_bytes(state_file(site.home), content)
 
     @staticmethod
     def read(site: Site) -> "JoinedState":

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dprbft.methods.joined.residual import public_head
+from dprbft.methods.joined.residual import public_heads
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
@@ -115,11 +115,9 @@ def learnt_from(site: Site) -> Samples:
 
 def teacher(site: Site, state: JoinedState) -> Teacher:
     """The site's own protected predictor: what it answers to public samples."""
-    shared = state.check_joined()
-    public = public_head(site)
     candidates = Candidates(
         phi=site.phi,
-        heads={"shared": shared} | ({} if public is None else {"public": public}),
+        heads={"shared": state.check_joined(), **public_heads(site)},
         log_prior=state.log_prior,
         residual=state.linear(),
         over=state.over,

@@ -6,7 +6,7 @@ one's (`search_in_common`). Of all that was trained to the end a site takes the
 genome that agrees best in its own class frequencies. `benchmarks.students` compares this with a
 search for every site.
 
-Where candidates are kept in a common folder (`panas.evolution.agreement`), a second site's search
+Where candidates are kept in a common folder (`panas.evolution.fitness`), a second site's search
 meets the same candidates in the same order. So it takes the first one's generations over, with no
 sample-passes of its own.
 
@@ -30,7 +30,7 @@ from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
 from panas.data.samples import Samples
-from panas.evolution.agreement import AgreementFitness, chosen_for
+from panas.evolution.fitness import AgreementFitness, chosen_for
 from panas.evolution.genetic import HERE, evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
 from panas.evolution.surrogate import prior_of

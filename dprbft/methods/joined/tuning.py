@@ -39,7 +39,7 @@ from dprbft.paths import tune_log
 from dprbft.site.results.records import ByRule, TuningRecord
 from dprbft.site.site import Site
 from panas.data.samples import Samples, digest
-from panas.data.search_split import proxy_data
+from panas.data.splits import proxy_data
 from panas.features.map import FeatureMap
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
@@ -51,14 +51,17 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_json, write_json
 from panas.training.linear.averaging import log_prior
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
-from panas.training.linear.ridge import logits
-from panas.training.linear.split import RELEASE_SHARE
+from panas.training.linear.ridge import fit_public_head, logits
+from panas.training.linear.rules import (
+    RELEASE_SHARE,
+    Recipe,
+    alone_recipe,
+    joined_recipe,
+    residual_schedule,
+)
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import ResidualObjective, SimulatedSite
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 
 FEWEST = 400
@@ -175,13 +178,13 @@ class Rehearsed:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {**asdict(self), "trials": [trial.to_json() for trial in self.trials]}
+        return {**asdict(self), "trials": [asdict(trial) for trial in self.trials]}
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Rehearsed":
         """Read back what `to_json` made."""
         trials = tuple(TrialRecord.from_json(trial) for trial in record["trials"])
-        best = DPSGDSettings.from_json(record["best"])
+        best = DPSGDSettings(**record["best"])
         return Rehearsed(record["choice"], best, record["predicted"], trials)
 
 

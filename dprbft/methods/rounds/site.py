@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from dprbft.messages import Broadcast, Verb
+from dprbft.messages import Broadcast, Verb, digest_of
 from dprbft.methods import round_method
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.preparation import search_once, tune_once
 from dprbft.methods.rounds.plan import current_plan, refusal, searched
 from dprbft.methods.rounds.state import State, weights
@@ -34,7 +34,7 @@ from panas.training.metrics import measure
 from panas.training.warm_start import warm_started
 
 
-def _ready(site: Site, content: bytes) -> bytes:
+def _ready(site: Site, content: bytes) -> None:
     """Prepare for the next round; BudgetExhausted if the budget is too small for what it plans."""
     round = _broadcast(site, content).round + 1
     if not 1 <= round <= site.config.federation.planned_rounds:
@@ -43,7 +43,7 @@ def _ready(site: Site, content: bytes) -> bytes:
     if refused := TuningRecord.read(site.home).refused:
         raise BudgetExhausted(refused)
     if state.round >= round:
-        return b""  # paid for: the server died before the round was whole
+        return  # paid for: the server died before the round was whole
     if site.budget.private and state.plan is None:
         # Kept, since finding it takes seconds: the first round begins with it.
         plan = current_plan(site, state)
@@ -51,7 +51,6 @@ def _ready(site: Site, content: bytes) -> bytes:
         state.write(site)
     if refused := refusal(site, state, round):
         raise BudgetExhausted(refused)
-    return b""
 
 
 def _start(site: Site) -> State:
@@ -91,7 +90,7 @@ def _round(site: Site, content: bytes) -> bytes:
     return released
 
 
-def _finish(site: Site, content: bytes) -> bytes:
+def _finish(site: Site, content: bytes) -> None:
     """Take the answer to the round's releases, once."""
     state, broadcast = State.read(site), _broadcast(site, content)
     if state.round != broadcast.round:
@@ -105,19 +104,17 @@ def _finish(site: Site, content: bytes) -> bytes:
         # Of whole rounds alone: it computed the last release that was answered.
         _save(site, state, last_model_file(site.home), state.networks(site), state.round)
         replace(state, answered=True).write(site)
-    return b""
 
 
-def _export(site: Site, content: bytes) -> bytes:
+def _export(site: Site, content: bytes) -> None:
     """Write the network that validation selected, and how it does."""
     if not state_file(site.home).exists():
-        return b""
+        return
     state = State.read(site)
     path = model_file(site.home)
     _save(site, state, path, state.kept_networks(site), state.kept.round)
     write_report(site, state)
     note_spent(site.ledger)
-    return b""
 
 
 def _save(site: Site, state: State, path: Path, networks: tuple[Bottom, Head], round: int) -> None:
@@ -125,7 +122,7 @@ def _save(site: Site, state: State, path: Path, networks: tuple[Bottom, Head], r
     save_network(path, *networks, genome=state.genome, spec=site.spec, notes=notes)
 
 
-VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes | None]] = {
     Verb.SEARCH: lambda site, content: search_once(site, search),
     Verb.TUNE: lambda site, content: tune_once(site, tune),
     Verb.READY: _ready,

@@ -4,7 +4,7 @@ As bytes it is safetensors with one JSON record as metadata. It never leaves the
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +69,9 @@ class State:
 
     def to_json(self) -> dict[str, Any]:
         """All but the weights."""
-        record = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in WEIGHTS}
-        return record | {
-            "genome": str(self.genome),
-            "settings": asdict(self.settings),
-            "plan": asdict(self.plan) if self.plan else None,
-            "scores": asdict(self.scores),
-            "kept": asdict(self.kept),
-        }
+        record = asdict(replace(self, bottom={}, head={}, kept_bottom={}, kept_head={}))
+        kept = {name: value for name, value in record.items() if name not in WEIGHTS}
+        return kept | {"genome": str(self.genome)}
 
     def to_bytes(self) -> bytes:
         """The state as safetensors; `from_bytes` reads it back."""

@@ -36,12 +36,12 @@ def train_locally(site: Site, state: State, bottom: Bottom, head: Head, round: i
         plan = current_plan(site, state)
         if plan is None:
             return None
-        with site.ledger.charge(_charge(plan, round)):
+        with site.ledger.charge(training_charge(plan, "server", round)):
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         plan = replace(plan, rounds=plan.rounds - 1)
     else:
         rng = stream(site.config.seed, "client", site.id, "round", round)
-        with site.ledger.charge(_charge(None, round)):
+        with site.ledger.charge(training_charge(None, "server", round)):
             if len(train):
                 fit(bottom, head, train, config=config, rng=rng)
     if not all(
@@ -64,13 +64,13 @@ def _optimizer(site: Site, state: State) -> OptimizerConfig:
     )
 
 
-def _charge(plan: Plan | None, round: int) -> Charge:
+def training_charge(plan: Plan | None, recipient: str, round: int) -> Charge:
     """What a round of training is charged as; without a plan, as unprotected."""
     return Charge(
         event=plan.training_event if plan else Unprotected(),
         phase="training",
         mechanism="dp-sgd" if plan else "sgd",
-        recipient="server",
+        recipient=recipient,
         sensitivity=plan.clip if plan else None,
         round=round,
     )

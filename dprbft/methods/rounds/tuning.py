@@ -14,9 +14,8 @@ from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream
 from panas.tuning.bayesian import tune as tune_settings
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import training_objective
-from panas.tuning.space import DPSGDSettings
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint
 from panas.tuning.trial import TuningResult
 
 

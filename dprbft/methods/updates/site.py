@@ -8,9 +8,9 @@ in its folder for the run; it never leaves.
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-from dprbft.messages import Verb
+from dprbft.messages import Verb, digest_of
 from dprbft.methods import update_method
-from dprbft.methods.once import digest_of, sent_before
+from dprbft.methods.once import sent_before
 from dprbft.methods.updates.contract import Turn, UpdateMethod
 from dprbft.paths import sent_file, state_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
@@ -26,7 +26,7 @@ from panas.training.metrics import measure
 PLACE = "verbs"  # in the record of what is kept: where the site stands, beside the method's own
 
 
-def ready(site: Site, content: bytes) -> bytes:
+def ready(site: Site, content: bytes) -> None:
     """Before round 1: plan all rounds; BudgetExhausted if the budget does not pay for them."""
     if not state_file(site.home).exists():
         method = _method(site)
@@ -34,7 +34,6 @@ def ready(site: Site, content: bytes) -> bytes:
         right = accuracy_of(method.predictor(site, memory)(site.data.test), site.data.test)
         note_round(site.home, _scores(0, None, right))
         _keep(site, memory, {"round": 0, "against": "", "finished": False})
-    return b""
 
 
 def round(site: Site, content: bytes) -> bytes:
@@ -59,7 +58,7 @@ def round(site: Site, content: bytes) -> bytes:
     return message
 
 
-def finish(site: Site, content: bytes) -> bytes:
+def finish(site: Site, content: bytes) -> None:
     """Take the result of all rounds, once."""
     kept = Bundle.read(state_file(site.home))
     if not kept.record[PLACE]["finished"]:
@@ -69,13 +68,12 @@ def finish(site: Site, content: bytes) -> bytes:
         method.check_order(site, _own(kept), order)
         memory = method.site_finish(site, _own(kept), order)
         _keep(site, memory, {**kept.record[PLACE], "finished": True})
-    return b""
 
 
-def export(site: Site, content: bytes) -> bytes:
+def export(site: Site, content: bytes) -> None:
     """Measure what the site predicts with, and what that must beat."""
     if not state_file(site.home).exists():
-        return b""
+        return
     kept, method = Bundle.read(state_file(site.home)), _method(site)
     memory, test = _own(kept), site.data.test
     metrics = measure(method.predictor(site, memory)(test), test.y)
@@ -100,10 +98,9 @@ def export(site: Site, content: bytes) -> bytes:
         selected_round=kept.record[PLACE]["round"],
     ).write(site.home)
     note_spent(site.ledger)
-    return b""
 
 
-VERBS: Mapping[Verb, Callable[[Site, bytes], bytes]] = {
+VERBS: Mapping[Verb, Callable[[Site, bytes], bytes | None]] = {
     Verb.READY: ready,
     Verb.ROUND: round,
     Verb.FINISH: finish,

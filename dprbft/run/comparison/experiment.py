@@ -98,10 +98,6 @@ class Variant(Part):
     columns: dict[ColumnName, Settings] | None = None  # in place of the method's own
     sizes: dict[Size, Settings] = {}  # over its settings
 
-    def at(self, size: Size) -> tuple[Settings, Settings]:
-        """Its settings at a size, in layers."""
-        return self.settings, self.sizes.get(size, {})
-
 
 class AtSize(Part):
     """What a size changes; None: as the experiment says."""

@@ -92,7 +92,7 @@ def settings_for(
     settings: list[Settings] = [user]
     if experiment:
         settings = [experiment.settings, row.settings if row else {}, experiment.at(size).settings]
-        settings += [*entry.variant.at(size)] if entry.variant else []
+        settings += [v.settings, v.sizes.get(size, {})] if (v := entry.variant) else []
         settings += [user]
     defaults = RunConfig().model_dump(exclude_none=True)  # presets change none that are shared
     shared = merge(*map(_shared, (defaults, BASE[size], *settings)))

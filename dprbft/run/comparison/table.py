@@ -4,12 +4,12 @@ Paired differences of two methods over the same sites and seeds.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy import stats
+import scipy
 
 from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.experiment import COLUMNS, ColumnName
@@ -38,7 +38,7 @@ def paired(own: Sequence[float], other: Sequence[float]) -> Difference | None:
     if not gains:
         return None
     error = stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else None
-    p = float(stats.ttest_rel(own, other).pvalue) if error else None
+    p = float(scipy.stats.ttest_rel(own, other).pvalue) if error else None
     return Difference(mean=fmean(gains), error=error, p=p, pairs=len(gains))
 
 
@@ -138,6 +138,7 @@ def _figures(
     accuracies = [x for o in outcomes for x in o.accuracy]
     beaten = [a > m for o in outcomes for a, m in zip(o.accuracy, o.majority, strict=True)]
     spent = [e for o in outcomes for e in o.epsilon]
+    metrics = [m for o in outcomes for m in o.metrics]
     return {
         "accuracy": _spread(accuracies),
         "majority": fmean(x for o in outcomes for x in o.majority),
@@ -145,8 +146,8 @@ def _figures(
         "sites_above_majority": sum(beaten),
         "sites": len(accuracies),
         "difference": _difference(cells, cell, results.plan.methods[0]),
-        "metrics": {name: _measured(outcomes, name) for name in MEASURES}
-        | {"f1": _by_class(outcomes, "f1"), "recall": _by_class(outcomes, "recall")},
+        "metrics": {name: mean_known([m[name] for m in metrics]) for name in MEASURES}
+        | {name: _by_class([m[name] for m in metrics]) for name in ("f1", "recall")},
         "up_bytes": round(fmean(o.up_bytes for o in outcomes)),
         "down_bytes": round(fmean(o.down_bytes for o in outcomes)),
         "rounds": fmean(o.rounds for o in outcomes),
@@ -173,13 +174,8 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}
 
 
-def _measured(outcomes: Sequence[Outcome], name: str) -> float | None:
-    return mean_known([m[name] for o in outcomes for m in o.metrics])
-
-
-def _by_class(outcomes: Sequence[Outcome], name: str) -> list[float | None]:
+def _by_class(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
     """The mean over sites that have samples of a class, class by class."""
-    rows = [m[name] for o in outcomes for m in o.metrics]
     return [mean_known(values) for values in zip(*rows, strict=True)]
 
 
@@ -208,14 +204,10 @@ def _pairs(own: Outcome, other: Outcome) -> list[tuple[float, float]]:
 def _target(outcomes: Sequence[Outcome], goal: float) -> dict[str, Any]:
     """Rounds and bytes until the mean accuracy of all sites is there, over the runs that get it."""
     firsts = [p for o in outcomes if (p := next((p for p in o.curve if p.accuracy >= goal), None))]
-
-    def mean(of: Callable[[Point], int]) -> float | None:
-        return fmean(map(of, firsts)) if firsts else None
-
     return {
-        "rounds": mean(lambda p: p.round),
-        "up_bytes": mean(lambda p: p.up_bytes),
-        "down_bytes": mean(lambda p: p.down_bytes),
+        "rounds": mean_known([p.round for p in firsts]),
+        "up_bytes": mean_known([p.up_bytes for p in firsts]),
+        "down_bytes": mean_known([p.down_bytes for p in firsts]),
         "reached": len(firsts),
         "runs": len(outcomes),
     }

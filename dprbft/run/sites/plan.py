@@ -22,7 +22,6 @@ from dprbft.paths import (
     map_file,
     public_file,
     settings_file,
-    sites_file,
     sites_folder,
     unlabelled_file,
     write_remote,
@@ -33,12 +32,10 @@ from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
-from panas.data.files.remarks import remarks
-from panas.data.load import REPEATED, check_disjoint
+from panas.data.load import CALLED, REPEATED, check_disjoint, load_unlabelled, remarks
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
-from panas.data.unlabelled import CALLED, load_unlabelled
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -187,12 +184,6 @@ class SitesPlan:
             write_sites(run, sites)
 
 
-def prepare_sites(run: Path, config: RunConfig) -> None:
-    """Find or make the sites of a new run; nothing is written where one of them is refused."""
-    if not sites_file(run).exists():
-        plan_sites(run, config).write(run)
-
-
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
@@ -284,7 +275,7 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
 def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     """The public samples without labels, if there are any."""
     f, source = config.federation, config.data.source
-    if source.unlabelled_data is None or not config.has_unlabelled:
+    if source.unlabelled_data is None or not source.has_unlabelled:
         return facts.no_samples()
     own = f.client_data or (() if f.comes_split else (source.dataset,))
     if identity(source.unlabelled_data) in map(identity, own):

@@ -38,28 +38,19 @@ class Remote:
     _why: dict[int, events.Why] = field(default_factory=dict)
 
     @property
-    def config(self) -> RunConfig:
-        """Of the run."""
-        return self.view.config
-
-    @property
     def names(self) -> Sequence[str]:
         """As `Local.names`."""
-        return self.config.federation.remote
+        return self.view.config.federation.remote
 
     def hello(self, site: int) -> bytes:
         """As `Local.hello`, without a path of the hub in the settings."""
         public = Hello.from_bytes(self.view.hello(site))
-        return replace(public, config=without_paths(self.config).model_dump_json()).to_bytes()
+        return replace(public, config=without_paths(self.view.config).model_dump_json()).to_bytes()
 
     def done(self, step: Step, site: int) -> bool:
         """As `Local.done`: by what it has answered."""
-        through = self._through(site)
-        if step == "join":
-            return Verb.FINISH in through
-        if step == "train":
-            return all(Verb(verb) in through for verb in self.config.federation.family.verbs)
-        return Verb(step) in through
+        verbs = {"join": ("finish",), "train": self.view.config.federation.family.verbs}
+        return self._through(site).issuperset(verbs.get(step, (step,)))
 
     def check(self, step: Step, site: int) -> None:
         """As `Local.check`."""
@@ -117,8 +108,8 @@ class Remote:
         for site in sites:
             self._why.pop(site, None)
 
-    def _through(self, site: int) -> set[Verb]:
-        return {Verb(verb) for verb in self._record().get(self.names[site], [])}
+    def _through(self, site: int) -> set[str]:
+        return set(self._record().get(self.names[site], []))
 
     def _record(self) -> dict[str, list[str]]:
         path = through_file(self.view.run)
@@ -149,17 +140,9 @@ class Tolerant:
 def without_paths(config: RunConfig) -> RunConfig:
     """The settings that sites elsewhere are told: names of files in the place of paths, which are
     the hub's own."""
-
-    def named(path: str | None) -> str | None:
-        return None if path is None else Path(path).name
-
-    source = config.data.source
-    own = replace(
-        source,
-        data_root=None,
-        public_data=named(source.public_data),
-        unlabelled_data=named(source.unlabelled_data),
-    )
-    f = config.federation.model_copy(update={"facts": named(config.federation.facts)})
+    source, facts = config.data.source, config.federation.facts
+    public, unlabelled = (p and Path(p).name for p in (source.public_data, source.unlabelled_data))
+    own = replace(source, data_root=None, public_data=public, unlabelled_data=unlabelled)
+    f = config.federation.model_copy(update={"facts": facts and Path(facts).name})
     data = config.data.model_copy(update={"source": own})
     return config.model_copy(update={"data": data, "federation": f})

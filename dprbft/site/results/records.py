@@ -115,11 +115,11 @@ class TuningRecord:
         """The record as plain JSON."""
         record = {
             "client": self.site,
-            "setting": self.settings.to_json() | {"noise_multiplier": self.noise_multiplier},
+            "setting": asdict(self.settings) | {"noise_multiplier": self.noise_multiplier},
             "predicted": self.predicted,
-            "trials": [trial.to_json() for trial in self.trials],
+            "trials": [asdict(trial) for trial in self.trials],
         }
-        record |= {"best": self.best.to_json()} if self.best else {}
+        record |= {"best": asdict(self.best)} if self.best else {}
         record |= {"nothing": True} if self.nothing else {}
         record |= {"by_rule": self.by_rule} if self.by_rule else {}
         return record if self.refused is None else record | {"refused": self.refused}

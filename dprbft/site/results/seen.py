@@ -16,9 +16,16 @@ from dprbft.site.data import SiteData
 from dprbft.site.directory import read_site
 from dprbft.site.site import Site
 from panas.privacy.ledger.account import number
-from panas.privacy.ledger.fingerprints import Tags, changed_since, is_news, remember
+from panas.privacy.ledger.fingerprints import (
+    SeenBefore,
+    Tags,
+    changed_since,
+    is_news,
+    refuse_seen,
+    remember,
+    seen_before,
+)
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.runtime.store import read_json, write_json
 
 

@@ -116,10 +116,6 @@ class Column:
             deviation = 1.0
         return replace(column, centre=mean, reach=max(DEVIATIONS * deviation, SMALLEST))
 
-    def ranged(self, low: float, high: float) -> "Column":
-        """The column with a declared range of its numbers."""
-        return replace(self, centre=(low + high) / 2, reach=(high - low) / 2)
-
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST

@@ -105,7 +105,8 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
 
     All are of class 0 of no classes.
     """
-    files = [f for f in _pictures(path) if not _is_hidden(f.relative_to(path))]
+    every = _pictures(path)
+    files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
     if not files:
         raise BadInput(f"expected pictures in {path}, got none; check the path")
     x, notes = _read(path, files, size, shape)
@@ -114,10 +115,6 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
 
 def _pictures(path: Path) -> list[Path]:
     return sorted(f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
-
-
-def _is_hidden(file: Path) -> bool:
-    return any(part.startswith(".") for part in file.parts)
 
 
 def _read(

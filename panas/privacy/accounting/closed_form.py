@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
-from scipy.stats import binom
 
 from panas.privacy.accounting.events import REPLACE, Merged, SampledGaussian
 
@@ -82,7 +82,7 @@ def gdp_epsilon(merged: Merged, delta: float) -> float:
     """
     mu2, counts = merged.precision * merged.group**2, np.arange(merged.group + 1.0)
     for q, sigma, steps in merged.sampled:
-        weights = binom.pmf(counts, merged.group, q)
+        weights = scipy.stats.binom.pmf(counts, merged.group, q)
         power = np.minimum(np.outer(counts, counts) / sigma**2, 700.0)
         moved = np.sinh(power) * 4 if merged.relation == REPLACE else np.expm1(power)
         mu2 += steps * float(weights @ moved @ weights)

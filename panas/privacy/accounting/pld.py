@@ -17,11 +17,11 @@ from functools import lru_cache
 
 import dp_accounting as dpa
 import numpy as np
+import scipy
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as losses
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from jaxtyping import Float
-from scipy.stats import binom
 
 from panas.privacy.accounting.closed_form import group_epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Merged, Relation
@@ -92,7 +92,7 @@ def _sampled(
         step = losses.from_mixture_gaussian_mechanism(
             sigma,
             counts.astype(float),
-            binom.pmf(counts, group, q),
+            scipy.stats.binom.pmf(counts, group, q),
             value_discretization_interval=interval,
         )
     return step.self_compose(times)

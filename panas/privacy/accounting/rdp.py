@@ -3,10 +3,7 @@
 Sources: Mironov 2017 (proposition 11, the weak triangle inequality); the dp-accounting library.
 """
 
-import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 
 import dp_accounting as dpa
@@ -16,6 +13,7 @@ from jaxtyping import Float
 
 from panas.privacy.accounting.closed_form import group_epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Merged, Relation
+from panas.runtime.errors import quiet
 
 Orders = tuple[float, ...]
 Curve = Float[np.ndarray, " orders"]
@@ -28,7 +26,8 @@ FEW_ORDERS: Orders = tuple(float(a) for a in range(2, 33))  # a quicker, higher 
 def rdp_epsilon(merged: Merged, delta: float, orders: Orders = ORDERS) -> float:
     """An upper bound of epsilon, from the divergences at `orders`."""
     group = merged.group
-    with _quiet():
+    # The library warns of each order whose series does not converge; the bound holds without.
+    with quiet("absl"):
         curve = _curve(merged, orders)
         if group == 1:
             return float(renyi.compute_epsilon(orders, curve, delta)[0])
@@ -77,15 +76,3 @@ def _library_curve(event: dpa.DpEvent, relation: Relation, orders: Orders) -> Cu
     known = dpa.NeighboringRelation
     neighbours = known.REPLACE_ONE if relation == REPLACE else known.ADD_OR_REMOVE_ONE
     return np.array(renyi.RdpAccountant(orders, neighbours).compose(event).rdp)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The library warns of each order whose series does not converge; the bound holds without."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from panas.privacy.accounting.closed_form import gaussian_delta, gaussian_multiplier
 from panas.privacy.accounting.epsilon import epsilon, is_large
@@ -83,7 +83,7 @@ class Reserve:
     def _points(self) -> Float[np.ndarray, "k"]:
         """From 0 to where the Gaussian's profile is next to nothing."""
         slack, _, points = self.rigour
-        far = self.mu**2 / 2 - self.mu * float(norm.ppf(slack * self.delta / 100))
+        far = self.mu**2 / 2 - self.mu * float(ndtri(slack * self.delta / 100))
         return np.arange(0.0, far + self.mu / points, self.mu / points)
 
 

@@ -4,6 +4,14 @@ Subsets of the samples are declared beforehand and disjoint; which sample is in 
 on what the samples are. "train/2" is a part of "train": a charge on "train" concerns every part.
 Within a run, parts compose in parallel, so that the total is that of the worst. Another run may
 have split the samples otherwise: of it all charges count, on whatever part.
+
+A run's share of a budget for life counts as the Gaussian mechanism that costs exactly so much: what
+the run will charge is not known when it begins. A share (epsilon, delta) is admitted if all that
+was charged before, by any run, composes with one Gaussian mechanism of that epsilon at that delta
+to no more than the budget for life. A run that charges subsampled Gaussians may turn out a little
+dearer in company than that Gaussian: every charge is checked besides, against the run's share and
+against the budget for life. A share is not set aside: of two runs at once, the later charge is
+refused.
 """
 
 import math
@@ -11,15 +19,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
+from panas.privacy.accounting.closed_form import gaussian_multiplier
+from panas.privacy.accounting.events import (
+    ADD_OR_REMOVE,
+    MOST,
+    Event,
+    Gaussian,
+    Relation,
+    Unprotected,
+)
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import PHASES, Entry, Phase, SecureSum
-from panas.privacy.ledger.shares import STEPS, as_gaussian
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 
+MOST_EPSILON = 1e6  # of a share that is weighed
+STEPS = 12  # of the search for what is left: to epsilon / 4096, rounded down
 UNIT = unit_name()  # a user who holds k samples is protected less: `epsilon`'s `group`
+
+
+def as_gaussian(share: Budget) -> Gaussian:
+    """The Gaussian mechanism with the least noise that costs no more than a finite share."""
+    exact, more = gaussian_multiplier(min(share.epsilon, MOST_EPSILON), share.delta), 1e-12
+    # Prices are rounded up by a little, which a tiny share cannot make good.
+    while more < 1 and epsilon_of([Gaussian(exact * (1 + more))], share) > share.epsilon:
+        more *= 2
+    return Gaussian(min(exact * (1 + more), MOST))
 
 
 @dataclass(frozen=True)
@@ -99,7 +125,7 @@ class Account:
         return replace(self, entries=tuple(e for e in self.entries if e.charge.run != run))
 
     def admits(self, share: Budget) -> bool:
-        """Whether the budget for life holds a new run's share (`panas.privacy.ledger.shares`)."""
+        """Whether the budget for life holds a new run's share."""
         if not (self.budget.private and share.private):
             return not self.budget.private
         # The new run may split the samples otherwise: all charges count.

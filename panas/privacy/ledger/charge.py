@@ -1,6 +1,6 @@
-"""What is charged to an account, before and after it stands in the ledger."""
+"""What is charged to an account, before and after it stands in the ledger; and its receipt."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -11,12 +11,14 @@ from panas.privacy.accounting.events import (
     event_from_json,
     event_to_json,
 )
+from panas.runtime.errors import BadInput
 from panas.runtime.typed import check_fields
 
 Phase = Literal["training", "release", "search"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 SECURE_SUM = "secure-sum"
 """Whom a charge trusts, where that is not whoever receives it."""
+ISSUER = object()  # what `Ledger.charge` shows to make a receipt
 
 
 def assumption(missing: int, sites: int) -> str:
@@ -138,3 +140,36 @@ class Entry:
             return self
         event = Gaussian(trust.local)
         return replace(self, charge=replace(self.charge, event=event, trust=None))
+
+
+class Receipt:
+    """Proof that the ledger was charged, without which nothing leaves; `Ledger.charge` makes it.
+
+    As a context manager it notes in the ledger that the block ended well; after an exception it
+    notes nothing, and the charge stays spent.
+    """
+
+    __slots__ = ("_commit", "_done", "_used", "charge", "id")
+
+    def __init__(
+        self, issuer: object, id: str, charge: Charge, commit: Callable[[str], None]
+    ) -> None:
+        if issuer is not ISSUER:
+            raise BadInput("expected a receipt from Ledger.charge, got a forged one; charge first")
+        self.id, self.charge = id, charge
+        self._commit = commit
+        self._used = self._done = False
+
+    def use(self) -> None:
+        """Note a release for this charge, which pays for one only: BadInput at the second."""
+        if self._used:
+            raise BadInput("expected a fresh receipt, got one that paid for a release already")
+        self._used = True
+
+    def __enter__(self) -> "Receipt":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None and not self._done:
+            self._commit(self.id)
+            self._done = True

@@ -23,8 +23,7 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import UNIT, Account, number, within
 from panas.privacy.ledger.book import Book, Note, book_of
-from panas.privacy.ledger.charge import Charge, Entry, covers
-from panas.privacy.ledger.receipt import ISSUER, Receipt
+from panas.privacy.ledger.charge import ISSUER, Charge, Receipt, covers
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
 
@@ -139,7 +138,7 @@ class Ledger:
 
         Opening a run of the same name and share again resumes it; before it has charged anything,
         it may ask for another share. How a share is weighed against
-        what was charged before: `panas.privacy.ledger.shares`.
+        what was charged before: `panas.privacy.ledger.account`.
 
         Raises:
             BudgetExhausted: if the budget for life does not hold the share; nothing is written.
@@ -182,7 +181,9 @@ class Ledger:
         with self._locked(charging=True) as book:
             account = book.account()
             account.check_subset(charge.subset)
-            if resumes and (entry := _unfinished(account, charge)):
+            begun = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
+            if resumes and begun:
+                entry = begun[-1]
                 book.append({"kind": "again", "id": entry.id, "time": time.time()})
                 return self._receipt(book, entry.id, entry.charge)
             check_fits(account, charge, self.path)
@@ -318,9 +319,3 @@ class Ledger:
             book.refresh(locked=True)
             with book.guarded(charging=charging):
                 yield book
-
-
-def _unfinished(account: Account, charge: Charge) -> Entry | None:
-    """The last charge that covers another, and whose block did not end."""
-    results = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
-    return results[-1] if results else None

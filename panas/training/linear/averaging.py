@@ -112,7 +112,8 @@ def average(
     for name in logits:
         votes = VOTES if FOREST in logits and name != FOREST else (0.0,)
         group = list(_variants(name, votes, fixed=name in with_prior))
-        each = torch.stack([_of_labels(v.probabilities(logits, log_prior), y) for v in group])
+        p = torch.stack([v.probabilities(logits, log_prior) for v in group])
+        each = p[:, torch.arange(len(y)), y].clamp(min=1e-12)
         inner = (POWER * each.log().sum(1)).softmax(0)
         variants.append(list(zip(group, inner.tolist(), strict=True)))
         likelihoods.append(inner @ each)
@@ -121,11 +122,6 @@ def average(
     return Average(
         tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group)
     )
-
-
-def _of_labels(p: Float[Tensor, "v classes"], y: Int[Tensor, "v"]) -> Float[Tensor, "v"]:
-    """The probability of each sample's label, never quite 0."""
-    return p.gather(1, y[:, None]).squeeze(1).clamp(min=1e-12)
 
 
 def _stacked(values: Float[Tensor, "k v"], prior: Float[Tensor, "k"]) -> list[float]:

@@ -25,16 +25,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
-from panas.data.facts import Facts, fit
-from panas.data.unlabelled import unlabelled
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_tensors, write_tensors
-from panas.training.checkpoint import SavedNetwork, network_of, network_record
+from panas.runtime.store import read_tensors, under, write_tensors
+from panas.training.checkpoint import Classifier, SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
-from panas.training.linear.public_forest import PublicForest
-from panas.training.linear.public_logistic import PublicLogistic
+from panas.training.linear.public_models import PublicForest, PublicLogistic
 from panas.training.linear.residual import residual_logits
 from panas.training.linear.ridge import Weights, logits
 
@@ -82,7 +79,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Predictor:
+class Predictor(Classifier):
     """Candidates, and how much each has to say."""
 
     candidates: Candidates
@@ -93,25 +90,6 @@ class Predictor:
         """Probability of each class of network inputs in [-1, 1]."""
         c = self.candidates
         return self.average.probabilities(c.logits(x), c.log_prior)
-
-    @property
-    def facts(self) -> Facts:
-        """Class names and preprocessing."""
-        return Facts.from_json(self.notes["facts"])
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """One name an output."""
-        return self.facts.class_names
-
-    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.unlabelled` takes."""
-        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
-
-    def predict(self, data: Any) -> tuple[str, ...]:
-        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
-        names = self.class_names
-        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
 
 
 def weighed(
@@ -164,15 +142,15 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         raise BadInput(f"expected a predictor saved by panas at {path}, got another file")
     about, network, residual = json.loads(metadata[NOTE]), None, None
     if about["network"]:
-        network = network_of(about["network"], _part(tensors, "network."), blocks)
-    if values := _part(tensors, "residual."):
+        network = network_of(about["network"], under(tensors, "network."), blocks)
+    if values := under(tensors, "residual."):
         classes, width = values["weight"].shape
         residual = nn.Linear(width, classes)
         residual.load_state_dict(values)
-    forest, logistic = _part(tensors, "forest."), _part(tensors, "logistic.")
+    forest, logistic = under(tensors, "forest."), under(tensors, "logistic.")
     candidates = Candidates(
-        phi=restored_map(about["map"], _part(tensors, "map.")),
-        heads=_part(tensors, "head."),
+        phi=restored_map(about["map"], under(tensors, "map.")),
+        heads=under(tensors, "head."),
         log_prior=tensors["log_prior"],
         residual=residual,
         over=about["over"],
@@ -181,7 +159,3 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         network=network,
     )
     return Predictor(candidates, Average.from_json(about["average"]), about["notes"])
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.flat import validated
 from dprbft.messages import Code
 from dprbft.paths import (
     SitePaths,
@@ -15,7 +16,6 @@ from dprbft.paths import (
 from dprbft.site.data import declared, is_of_one_class, samples_and_values
 from dprbft.site.directory import (
     SiteSettings,
-    checked_settings,
     read_site,
     site_account,
     site_ledger,
@@ -29,12 +29,11 @@ from panas.privacy.ledger.fingerprints import changed_since
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
-from panas_cli.site_options import DeclaredBy
+from panas_cli.options import DeclaredBy
 from panas_cli.text.printing import (
     LABELS,
     counted,
     figure,
-    json_number,
     print_json,
     print_label,
     print_text,
@@ -55,7 +54,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     """Make a site's directory; nothing is written where its data or settings are refused."""
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
-    site = checked_settings(settings, "panas site init")
+    site = validated(SiteSettings, settings, "panas site init")
     facts, samples = _declared(folder, site, by)
     site.budget.check(samples.units, site.name)
     _check_number(site, samples)
@@ -96,8 +95,8 @@ def accept(folder: Path, *, json: bool) -> None:
     account = ledger.account()
     spent, left = account.spent(), account.left()
     if json:
-        record = {"site": str(folder), "charges": charges, "spent": json_number(spent)}
-        print_json(record | {"budget": json_number(account.budget.epsilon), "left": left})
+        record = {"site": str(folder), "charges": charges, "spent": number(spent)}
+        print_json(record | {"budget": number(account.budget.epsilon), "left": left})
         return
     print_text(
         f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
@@ -142,7 +141,10 @@ def _print(
             if run["name"] in seen:
                 run["seen_before"] = seen[run["name"]].to_json()
         about = {"site": str(folder), "runs": runs, "notes": list(notes)}
-        print_json(about | _data(site, facts, samples) | _allowed(site) | _spent(site, account))
+        most = site.epsilon_per_run
+        allowed = {key: getattr(site, key) for key in ALLOWED}
+        allowed["epsilon_per_run"] = None if most is None else number(most)
+        print_json(about | _data(site, facts, samples) | allowed | _spent(site, account))
         return
     print_text(f"site {site.name}: {folder}")
     _print_data(site, facts, samples)
@@ -184,12 +186,6 @@ ALLOWED = (
     *("allow_unprotected", "strict", "run_limit", "disk_limit"),
 )
 """What the owner allows runs, by the keys of site.toml; `epsilon_per_run` besides."""
-
-
-def _allowed(site: SiteSettings) -> dict[str, Any]:
-    most = site.epsilon_per_run
-    allowed = {key: getattr(site, key) for key in ALLOWED}
-    return allowed | {"epsilon_per_run": None if most is None else number(most)}
 
 
 def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:

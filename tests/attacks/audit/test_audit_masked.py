@@ -13,7 +13,7 @@ from summed_runs import begun, joined_by, summed_config
 from attacks.audit.masked import _fault as fault_of
 from attacks.audit.masked import _noise_of_sum
 from attacks.audit.run import audit_run
-from attacks.threats.representation import rows_of
+from attacks.threats.observation import rows_of
 from dprbft.paths import arrived_file, server_folder, sum_folder
 from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import MaskedRelease, SumPlan

@@ -22,12 +22,11 @@ from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import SuiteConfig, attack_release
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import Observation, WhiteBox
 from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.messages import Release
 from dprbft.paths import home, last_model_file, server_folder
-from dprbft.run.sites.plan import prepare_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.server.records import read_rounds, write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.privacy.noise import ReproducibleNoise
@@ -232,7 +231,7 @@ def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
 def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, method: str) -> None:
     config = audited_config(kind, method=method)
-    prepare_sites(tmp_path, config)
+    plan_sites(tmp_path, config).write(tmp_path)
     save_config(tmp_path, config)
     record = audit_run(tmp_path).to_json()
     assert record["summary"]["verdicts"] == {"nothing left": 2}
@@ -254,7 +253,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "audit.json").exists()
 
     refused("run directory")
-    prepare_sites(tmp_path, config)
+    plan_sites(tmp_path, config).write(tmp_path)
     save_config(tmp_path, config)
     refused("expected releases")
     fabricate(tmp_path, config)

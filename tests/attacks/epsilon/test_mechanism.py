@@ -32,7 +32,7 @@ from attacks.epsilon.mechanism import (
 from dprbft.config.files import build_config
 from dprbft.methods.rounds import dprbft
 from dprbft.methods.rounds.state import State, weights
-from dprbft.run.sites.plan import prepare_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Site, open_site
@@ -518,7 +518,7 @@ def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Pa
         {"data": {"limit": 200}, "network": {"width": 16}, "federation": {"method": "dprbft"}},
         changes,
     )
-    prepare_sites(tmp_path, config)
+    plan_sites(tmp_path, config).write(tmp_path)
     view = RunView(tmp_path, config)
     join(view.sites[0], view.hello(0))
     site = open_site(view.sites[0])

@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from attacks.epsilon.mechanism import gaussian_score
-from attacks.epsilon.noise import ReleaseClaim, noise_of, realised_noise
-from attacks.epsilon.release import ReleaseAudit, _scores, audit_release, neighbours
+from attacks.epsilon.release import (
+    ReleaseAudit,
+    ReleaseClaim,
+    _scores,
+    audit_release,
+    neighbours,
+    noise_of,
+    realised_noise,
+)
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.compression import Compression, rounded
 from panas.privacy.release.estimate import Rows

@@ -10,10 +10,17 @@ from made_samples import one_at_a_time
 from noises import NoNoise
 from torch import nn
 
-from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
+from attacks.hijacking.fsha import (
+    FSHAConfig,
+    Hijacker,
+    Server,
+    SplitClient,
+    exchange,
+    gradient_penalty,
+    noise_for,
+)
 from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Trial
-from attacks.hijacking.split_learning import Server, SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -70,7 +77,8 @@ def _client(
 ) -> SplitClient:
     return SplitClient(
         private,
-        SplitConfig(width=0.0625, batch_size=16, learning_rate=1e-3, momentum=0.5, defence=defence),
+        FSHAConfig(width=0.0625, batch_size=16, client_rate=1e-3),
+        defence=defence,
         rng=np.random.default_rng(3),
         noise=noise or Repeating(),
         device=CPU,

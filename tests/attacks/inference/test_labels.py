@@ -17,8 +17,7 @@ from attacks.inference.labels import (
     score_histogram,
     score_labels,
 )
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import LabelCounts, Observation
+from attacks.threats.observation import LabelCounts, Observation, WhiteBox
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise

@@ -12,23 +12,20 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import Tensor, nn
 
-from attacks.audit.membership import audit_network
-from attacks.inference.blind import blind_scores
-from attacks.inference.lira import (
+from attacks.audit.membership import audit_network, blind_scores
+from attacks.inference.membership import (
     OWN_SPREAD,
+    VIEWS,
     GenomeTrainer,
+    Query,
     ShadowConfig,
+    confidence_scores,
     lira,
     lira_scores,
-    shadow_confidences,
-)
-from attacks.inference.membership import (
-    VIEWS,
-    Query,
-    confidence_scores,
     logits,
     loss_scores,
     query_of,
+    shadow_confidences,
 )
 from attacks.inference.roc import area_bound, roc
 from panas.architecture.genome import Genome

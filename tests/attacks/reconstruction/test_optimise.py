@@ -19,8 +19,7 @@ from attacks.reconstruction.optimise import (
     optimise,
     total_variation,
 )
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation, class_means
+from attacks.threats.observation import Observation, WhiteBox, class_means
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples

@@ -7,8 +7,14 @@ from observed import observed, raw
 from planted import image_in_clear, pictures
 from torch import nn
 
-from attacks.reconstruction.decoder import decoder, decoder_inverter
-from attacks.reconstruction.ridge import fit, ridge_inverter, ridge_on_noise, solve
+from attacks.reconstruction.inverters import (
+    decoder,
+    decoder_inverter,
+    fit,
+    ridge_inverter,
+    ridge_on_noise,
+    solve,
+)
 from attacks.threats.observation import class_means
 from panas.architecture.network import Bottom, initialise
 from panas.data.samples import Samples

@@ -9,8 +9,15 @@ import torch
 from made_samples import bright_rows, random_bytes
 from observed import observed
 
-from attacks.threats.knowledge import LeakedPairs, Shadow, shadow
-from attacks.threats.observation import MAX_PAIRS, Observation, class_means, estimate_means
+from attacks.threats.observation import (
+    MAX_PAIRS,
+    LeakedPairs,
+    Observation,
+    Shadow,
+    class_means,
+    estimate_means,
+    shadow,
+)
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec, build_bottom
 from panas.data.samples import Samples

@@ -9,7 +9,7 @@ from torch import nn
 
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.suite import SuiteConfig, attack_release
-from attacks.threats.representation import BATCH, gradient_path, rows_of
+from attacks.threats.observation import BATCH, gradient_path, rows_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.data.samples import Samples

@@ -16,7 +16,7 @@ from dprbft.messages import Broadcast, Release
 from dprbft.methods import (
     Method,
     RoundMethod,
-    method_named,
+    module_of,
     round_method,
 )
 from dprbft.methods.rounds.dprbft import own_head, site_finish
@@ -32,7 +32,7 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 
 METHODS = sorted(CORE)
-OF_ROUNDS = [name for name in METHODS if isinstance(method_named(name), RoundMethod)]
+OF_ROUNDS = [name for name in METHODS if isinstance(module_of(name), RoundMethod)]
 Tiny = Callable[..., RunConfig]
 MakeSite = Callable[..., Site]
 
@@ -49,7 +49,7 @@ def untouchable(samples: Samples) -> Samples:
 
 def test_there_are_methods_to_test():
     assert {"dprbft", "local"} <= set(OF_ROUNDS)
-    assert all(isinstance(method_named(name), Method) for name in METHODS)
+    assert all(isinstance(module_of(name), Method) for name in METHODS)
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_the_head_that_is_asked_for_is_kept(
 def test_a_round_without_releases_leaves_the_head(tiny: Tiny, make_site: MakeSite, tmp_path: Path):
     site = make_site(tiny(), tmp_path)
     _, broadcast = fresh(site)
-    answer = method_named("dprbft").server_round(side_of(site), [], broadcast, 4, stream(0))
+    answer = module_of("dprbft").server_round(side_of(site), [], broadcast, 4, stream(0))
     assert answer.round == 4
     assert torch.equal(answer.weight, broadcast.weight)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dprbft.run.sites.plan import plan_sites, prepare_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
@@ -44,7 +44,7 @@ def test_files_become_sites_with_the_public_data_s_facts(split: Callable, tmp_pa
     files = archive(tmp_path, "a.npz", 1), str(tmp_path / "pictures")
     public = archive(tmp_path, "public.npz", 2)
     _, config = split(*files, data__public_data=public, federation__classes=["well", "ill"])
-    prepare_sites(tmp_path / "run", config)
+    plan_sites(tmp_path / "run", config).write(tmp_path / "run")
     view = RunView(tmp_path / "run", config)
     assert view.facts.class_names == ("well", "ill")
     assert view.facts.shape == view.site(1).train.shape == (1, 8, 8)

@@ -9,7 +9,7 @@ import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import home, model_file
-from dprbft.run.sites.plan import prepare_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.run.summary import summarise
 from dprbft.simulation.federation import load_federation
 from panas.runtime.errors import BadInput
@@ -114,6 +114,6 @@ def test_there_is_no_summary_before_training(tiny: Callable[..., RunConfig], tmp
 def test_a_run_of_which_no_site_has_trained_names_the_command_that_goes_on(
     tiny: Callable[..., RunConfig], tmp_path: Path
 ):
-    prepare_sites(tmp_path / "run", tiny())
+    plan_sites(tmp_path / "run", tiny()).write(tmp_path / "run")
     with pytest.raises(BadInput, match="which none has; go on with `panas run --resume --out"):
         summarise(tmp_path / "run", tiny())

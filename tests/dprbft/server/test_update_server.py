@@ -172,7 +172,7 @@ def die() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", ["write_bytes", "write_json", "write_rounds", "_digest"])
+@pytest.mark.parametrize("name", ["write_bytes", "write_json", "write_rounds", "digest_of"])
 def test_whatever_a_server_was_at_when_it_died_it_ends_alike(
     name: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dprbft.config.flat import validated
 from dprbft.paths import ledger_file
-from dprbft.site.directory import SiteSettings, checked_settings, site_ledger, write_site
+from dprbft.site.directory import SiteSettings, site_ledger, write_site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge
@@ -16,7 +17,7 @@ from panas.runtime.errors import BadInput
 def test_a_name_that_does_not_fit_is_told_in_words(name: str):
     given = {"name": name, "data": "a.npz", "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(BadInput, match="expected name to be 1 to 64 letters, digits"):
-        checked_settings(given, "site.toml")
+        validated(SiteSettings, given, "site.toml")
 
 
 def made(folder: Path, data: str, key: bytes) -> Path:

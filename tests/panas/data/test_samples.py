@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from panas.data.samples import Samples, concat, digest
-from panas.data.search_split import private_data, proxy_data
+from panas.data.splits import private_data, proxy_data
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 

@@ -14,10 +14,9 @@ from torch.utils.data import TensorDataset
 
 from panas.data.arrays import as_samples, with_facts
 from panas.data.facts import Facts, fit, infer
-from panas.data.load import DataSettings
+from panas.data.load import DataSettings, load_unlabelled, unlabelled
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.data.unlabelled import load_unlabelled, unlabelled
 from panas.runtime.errors import BadInput
 
 PICTURES = Facts(class_names=("ill", "well"), shape=(1, 8, 8), dtype="uint8")

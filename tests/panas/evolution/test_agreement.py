@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec, Norm
-from panas.evolution.agreement import AgreementFitness, chosen_for
 from panas.evolution.fitness import (
+    AgreementFitness,
     DataFreeFitness,
     Outcome,
     ResumableFitness,
     TrainingFitness,
     TrainingJob,
+    chosen_for,
 )
 from panas.evolution.records import Evaluation, EvolutionResult
 from panas.runtime.errors import BadInput

@@ -23,7 +23,7 @@ from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.halving import Task
 from panas.evolution.records import Evaluation, EvolutionConfig, EvolutionResult, GenerationRecord
-from panas.evolution.selection import Individual
+from panas.evolution.toolbox import Individual
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import open_journal
 

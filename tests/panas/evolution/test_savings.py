@@ -19,8 +19,8 @@ from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenomeScore
-from panas.evolution.selection import Individual, accuracies, roulette, survivors, tournament, worth
 from panas.evolution.surrogate import Predictor
+from panas.evolution.toolbox import Individual, accuracies, roulette, survivors, tournament, worth
 from panas.runtime.journal import Journal
 
 

@@ -55,7 +55,7 @@ def test_it_comes_back_from_a_file_as_the_same_bytes(
     assert first == second
     x = drawn(facts, 5).x
     assert torch.equal(feature_map(x), back(x))
-    assert (back.width, back.macs) == (16, feature_map.macs)
+    assert (back.width, back.cost) == (16, feature_map.cost)
     assert json.loads(json.dumps(feature_map.to_json())) == feature_map.to_json()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
-from panas.features.cost import CHUNK_BYTES
+from panas.features.exact import CHUNK_BYTES
 from panas.features.map import cost_of, fit_map, restored_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream

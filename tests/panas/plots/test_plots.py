@@ -16,11 +16,11 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
+from benchmarks.feathers_picture import ChosenSetting, chosen_settings
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.evolution.records import Evaluation, GenerationRecord
-from panas.plots.hyperparameters import ChosenSetting, chosen_settings
 from panas.plots.network import drawing, short
 from panas.plots.search import history
 from panas.plots.tuning import trials

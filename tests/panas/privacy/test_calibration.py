@@ -24,8 +24,7 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 STEEP = plan_of(3820, 1, epochs=1, rounds=1)

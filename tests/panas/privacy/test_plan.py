@@ -16,7 +16,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import ReproducibleNoise, poisson_batch
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.unit import members, number_units, rows_of, unit_name
 from panas.runtime.errors import BadInput
 

@@ -66,10 +66,10 @@ def test_what_is_no_mode_is_refused(name: str):
 @pytest.mark.parametrize("name", mode_names())
 def test_the_price_is_what_the_ledger_holds_afterwards(name: str, epsilon: float, tmp_path: Path):
     mode, own = mode_named(name), site(tmp_path, epsilon)
-    price = mode.price(own, paid=False)
+    price = mode.price(own, False)
     histogram = mode.pay(own)
     assert own.account.spent("search") == pytest.approx(price.epsilon)
-    assert mode.price(own, paid=True).epsilon == pytest.approx(price.epsilon)
+    assert mode.price(own, True).epsilon == pytest.approx(price.epsilon)
     assert price.epsilon <= epsilon or not mode.protected
     if histogram is not None:
         assert len(histogram) == 4

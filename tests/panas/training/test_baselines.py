@@ -1,7 +1,7 @@
 """Baselines of a site, AUROC, recall and F1, and which step that costs privacy had no gain."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -197,4 +197,4 @@ def test_a_site_that_keeps_the_public_network_has_spent_for_nothing_and_is_remem
     )
     assert no_gains(ladder(None, None, 0.9), 8.0, kept_public=True)[0].kept_public
     steps = ladder(0.8, None, 0.9)
-    assert Ladder.from_json(steps.to_json()) == steps
+    assert Ladder(**asdict(steps)) == steps

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_fixed_values_stay_fixed_and_a_space_of_one_setting_is_tuned_to_it() -> 
     values = iter([0.5, 0.6, 0.4, 0.5, 0.7])
     result = search(lambda _: next(values), space=space, trials=5, initial=3)
     assert {trial.setting for trial in result.trials} == {result.best}
-    assert DPSGDSettings(**json.loads(json.dumps(result.best.to_json()))) == result.best
+    assert DPSGDSettings(**json.loads(json.dumps(asdict(result.best)))) == result.best
     one = search(trials=1, initial=1)  # is enough
     assert (one.best, one.predicted) == (one.trials[0].setting, one.trials[0].value)
 

@@ -11,21 +11,19 @@ from plans import plan_of
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.search_split import SearchData
+from panas.data.splits import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, epsilon_of
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import one_thread, stream
 from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart
 from panas.tuning import objective as rehearsal
 from panas.tuning.bayesian import tune
-from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import TrainingObjective, training_objective
-from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint, TuningSpace
 from panas.tuning.trial import TuningConfig, TuningResult
 
 BUDGET = Budget(3.0, 1e-5)

@@ -8,7 +8,6 @@ wrong, a word goes back and no text: Flower would send an exception's text to th
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -21,15 +20,6 @@ LONGEST = 7 * 24 * 3600.0
 """Seconds that a relay waits for its node, at most."""
 
 app = ClientApp()
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a relay found: "answered" and an answer, or "silent", "late" or "failed"."""
-
-    state: str
-    answer: bytes = b""
-    why: str = ""  # stays at the site
 
 
 @app.query()
@@ -47,26 +37,27 @@ def answered(
 
     `tell` hears a line for the site's owner where the node has not answered.
     """
-    outcome = Found("failed", why="the message is none of a hub of panas")
+    state, answer, why = "failed", b"", "the message is none of a hub of panas"
     with suppress(Exception):
         job = message.content.config_records["job"]
         frame, seconds = job["frame"], job["seconds"]
         if isinstance(frame, bytes) and isinstance(seconds, float):
-            outcome = carried(path, frame, seconds)
-    if outcome.state != "answered":
+            state, answer, why = carried(path, frame, seconds)
+    if state != "answered":
         with suppress(OSError):
-            tell(f"the node at {path} has not answered the hub ({outcome.state}): {outcome.why}")
-    content = ConfigRecord({"state": outcome.state, "answer": outcome.answer})
+            tell(f"the node at {path} has not answered the hub ({state}): {why}")
+    content = ConfigRecord({"state": state, "answer": answer})
     return Message(RecordDict({"job": content}), reply_to=message)
 
 
-def carried(path: Path, frame: bytes, seconds: float) -> Found:
-    """What a node makes of a frame."""
+def carried(path: Path, frame: bytes, seconds: float) -> tuple[str, bytes, str]:
+    """What a node makes of a frame: "answered" and an answer, or "silent", "late" or "failed" and
+    why, which stays at the site."""
     try:
-        return Found("answered", ask(path, frame, min(seconds, LONGEST)))
+        return "answered", ask(path, frame, min(seconds, LONGEST)), ""
     except TimeoutError:
-        return Found("late", why="the time for its answer was over")
+        return "late", b"", "the time for its answer was over"
     except OSError as e:
-        return Found("silent", why=f"{e.strerror or type(e).__name__}; see that it runs")
+        return "silent", b"", f"{e.strerror or type(e).__name__}; see that it runs"
     except Exception as e:
-        return Found("failed", why=f"{type(e).__name__}; see its memory and its open files")
+        return "failed", b"", f"{type(e).__name__}; see its memory and its open files"

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Container
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from dprbft.engines.flower.app.packets import Packet, end_with_parent, receive, send
 from dprbft.engines.flower.door.control import state
-from dprbft.engines.node.call import short
+from dprbft.engines.node.call import connected
 from panas.runtime.errors import PanasError
 
 NAME = r"relay-[0-9a-f]{16}\.sock"
@@ -50,9 +49,8 @@ def main(grid: Grid, context: Context) -> None:
     if not re.fullmatch(NAME, name):
         raise ValueError("expected the name of a relay in the run's settings")
     end_with_parent()
-    hub, home = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), Path(os.environ["FLWR_HOME"])
-    with hub, short(home / name) as address:
-        hub.connect(address)
+    home = Path(os.environ["FLWR_HOME"])
+    with connected(home / name) as hub:
         Relay(grid, hub, gone=_end_soon, refused=lambda: _refused(home)).work()
 
 
@@ -150,11 +148,12 @@ class Pulling:
 
     def found(self, names: list[str]) -> list[Message]:
         """Replies to these messages that have come by now."""
-        if self.sweep and self.sweep.running and time.monotonic() - self.sweep.since > STALLED:
-            self.stuck.add(self.sweep.name)
-            self.sweep.left = True
-        elif self.sweep and self.sweep.running:
-            names = []
+        if (sweep := self.sweep) and not sweep.ended.is_set():
+            if time.monotonic() - sweep.since > STALLED:
+                self.stuck.add(sweep.name)
+                sweep.left = True
+            else:
+                names = []
         names = [name for name in names if name not in self.stuck]
         if names:
             self.sweep = Sweep(self.grid, names, self.replies)
@@ -175,11 +174,6 @@ class Sweep:
     left: bool = False  # by whom it worked for: another goes on
     ended: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def running(self) -> bool:
-        """Whether it still looks."""
-        return not self.ended.is_set()
-
     def work(self) -> None:
         """Look at each message, until another sweep has taken over."""
         try:
@@ -194,11 +188,8 @@ class Sweep:
 
 
 def _all_now(waiting: "queue.Queue[T]") -> list[T]:
-    items = list[T]()
-    with suppress(queue.Empty):
-        while True:
-            items.append(waiting.get_nowait())
-    return items
+    """All that waits; nobody else takes of it."""
+    return [waiting.get_nowait() for _ in range(waiting.qsize())]
 
 
 def _outcome(message: Message) -> tuple[str, bytes]:

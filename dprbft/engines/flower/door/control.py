@@ -10,8 +10,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,33 +35,12 @@ SAID: Mapping[str, str] = {
 """What is counted of what the port refuses, and what each means."""
 
 
-@contextmanager
-def bound(home: Path) -> Iterator[socket.socket]:
-    """The socket, for as long as the hub runs; one that a dead hub left is replaced."""
-    path = home / SOCKET
-    with short(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            made.bind(address)
-        finally:
-            os.umask(before)
-        try:
-            yield made
-        finally:
-            path.unlink(missing_ok=True)
-
-
 def state(home: Path) -> dict[str, Any]:
     """What the hub of a folder has refused (`requests.Door.state`); PanasError if it is silent."""
     try:
-        with short(home / SOCKET) as address:
-            link = _Unix(address)
-            try:
-                link.request("GET", STATE, headers={"Connection": "close"})
-                record = json.loads(link.getresponse().read())
-            finally:
-                link.close()
+        with short(home / SOCKET) as address, closing(_Unix(address)) as link:
+            link.request("GET", STATE, headers={"Connection": "close"})
+            record = json.loads(link.getresponse().read())
     except (OSError, ValueError, http.client.HTTPException) as e:
         raise PanasError(
             f"expected the hub at {home / SOCKET} to answer, got {type(e).__name__}; start it"

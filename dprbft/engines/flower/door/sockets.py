@@ -57,13 +57,9 @@ class Hall:
             self.close((same if len(same) >= FROM_ONE else list(self.waiting))[0], "crowded")
         self.waiting[visit] = None
 
-    def leave(self, visit: "Visit") -> None:
-        """It has shown a key, or has gone."""
-        self.waiting.pop(visit, None)
-
     def close(self, visit: "Visit", why: str) -> None:
         """End a connection; a line says so, with all others of the next seconds."""
-        self.leave(visit)
+        self.waiting.pop(visit, None)
         visit.end()
         self.count(why)
 
@@ -162,7 +158,7 @@ class Visit(asyncio.Protocol):
             self._plain.abort()
 
     def _gone(self) -> None:
-        self.hall.leave(self)
+        self.hall.waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

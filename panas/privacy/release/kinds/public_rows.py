@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from panas.privacy.accounting.events import PostProcessing
-from panas.privacy.noise import NoiseSource
-from panas.privacy.release.estimate import ArraySpec, Moments, Rows
+from panas.privacy.release.estimate import Moments
+from panas.privacy.release.kinds import raw_rows
 from panas.privacy.release.rows import sums_by_class
 
 CHARGED_AS = PostProcessing
@@ -21,14 +21,7 @@ UNIT = True
 BARE = "representations of public samples leave, by weights that were trained without noise"
 
 
-def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-    """The rows as they are."""
-    return {"z": rows.z.float(), "y": rows.y}
-
-
-def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
-    """z (n, d) and y (n,)."""
-    return {"z": ArraySpec((None, d)), "y": ArraySpec((None,), labels=True)}
+run, arrays = raw_rows.run, raw_rows.arrays  # the rows as they are
 
 
 def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moments:

@@ -17,7 +17,8 @@ from dprbft.engines.deploy import certificates, checks
 from dprbft.engines.deploy.certificates import Pair, new_certificate
 from dprbft.engines.deploy.checks import Check, check_hub, check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
-from dprbft.engines.flower.door.control import bound
+from dprbft.engines.flower.door.control import SOCKET as CONTROL
+from dprbft.engines.node.call import bound
 from dprbft.secure_sum.identity import new_key
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
@@ -122,7 +123,7 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     (out / "sites/a/node.sock").chmod(0o600)
     node.listen()
     (out / "hub/flower").mkdir()
-    with bound(out / "hub/flower"):
+    with bound(out / "hub/flower" / CONTROL):
         yield place
     server.shutdown()
     server.server_close()

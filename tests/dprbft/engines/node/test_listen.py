@@ -13,7 +13,7 @@ from node_sites import Hub, owned_site, serving
 
 from dprbft.engines.frames import Answer
 from dprbft.engines.node import daemon, listen
-from dprbft.engines.node.call import SOCKET, ask
+from dprbft.engines.node.call import SOCKET, ask, short
 from dprbft.engines.node.daemon import Node
 from dprbft.messages import Code, Reply
 from panas.runtime.errors import BadInput
@@ -26,7 +26,7 @@ def test_a_node_answers_at_a_socket_of_its_owner_alone(site: Path, hub: Hub):
         assert Answer.from_bytes(ask(path, hub.request("hello").to_bytes(), 20)).code == Code.DONE
         with pytest.raises(ConnectionError):
             ask(path, b"no request", 20)
-        with socket.socket(socket.AF_UNIX) as link, listen.short(path) as address:
+        with socket.socket(socket.AF_UNIX) as link, short(path) as address:
             link.connect(address)
             link.sendall((1 << 62).to_bytes(8, "big"))
             assert link.recv(1) == b""  # nothing was read, nothing is answered
@@ -42,7 +42,7 @@ def test_a_file_in_the_way_stays_and_a_dead_socket_goes(site: Path):
     with pytest.raises(BadInput, match="got a file"):
         listen.run_node(Node({"north": site}), site / "data.sock")
     assert (site / "data.sock").read_text() == "data"
-    with socket.socket(socket.AF_UNIX) as dead, listen.short(site / SOCKET) as address:
+    with socket.socket(socket.AF_UNIX) as dead, short(site / SOCKET) as address:
         dead.bind(address)
     with serving(Node({"north": site}), site / SOCKET), pytest.raises(ConnectionError):
         ask(site / SOCKET, b"", 5)

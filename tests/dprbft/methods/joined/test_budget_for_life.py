@@ -21,7 +21,7 @@ from lifetimes import Life, composed
 from dprbft.methods.joined.budget import largest_run
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.shares import as_gaussian
+from panas.privacy.ledger.account import as_gaussian
 from panas.runtime.errors import BudgetExhausted
 
 OWNER = Budget(8.0, 1e-4)

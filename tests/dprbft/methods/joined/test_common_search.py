@@ -12,7 +12,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
-from panas.evolution.agreement import AgreementFitness
+from panas.evolution.fitness import AgreementFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.surrogate import prior_of

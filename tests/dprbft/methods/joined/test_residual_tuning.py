@@ -18,7 +18,7 @@ from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.results.records import TuningRecord
 from dprbft.site.site import Site, open_site
-from panas.training.linear import public_head
+from panas.training.linear import ridge
 from panas.tuning.objective import SimulatedSite
 from panas.tuning.space import DPSGDSettings
 
@@ -43,7 +43,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(tuning, "NEAR", 100.0)
     monkeypatch.setattr(tuning, "JUDGES", 2)
     monkeypatch.setattr(tuning, "SKEWS", (0.3, 3.0))
-    monkeypatch.setattr(public_head, "FEWEST", 100)  # no cross-validation
+    monkeypatch.setattr(ridge, "FEWEST", 100)  # no cross-validation
     trained = list[int]()
 
     def scored(site: SimulatedSite, settings: DPSGDSettings) -> float:

@@ -37,8 +37,8 @@ from dprbft.site.site import open_site
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import in_steps
 from panas.privacy.release.kinds import moments
-from panas.privacy.release.summed import in_steps
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, read_tensors
 
@@ -167,7 +167,7 @@ def test_refusals_do_not_fill_the_disk(unanswered: Direct, monkeypatch: pytest.M
     assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     size = sum_refusals_file(home).stat().st_size
     assert size < 1 << 15
-    monkeypatch.setattr(secure_sum, "MOST_NOTES", size)
+    monkeypatch.setattr("dprbft.paths.MOST_NOTES", size)
     assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     assert sum_refusals_file(home).stat().st_size == size
 

@@ -36,7 +36,7 @@ from panas.privacy.accounting.events import (
 from panas.privacy.accounting.pld import loss_distribution, profile
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import TrainingSchedule
 from panas.runtime.errors import BadInput
 
 

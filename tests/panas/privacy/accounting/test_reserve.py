@@ -34,8 +34,7 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.plan import Plan
-from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.plan import Plan, TrainingSchedule
 
 BUDGET = Budget(8.0, 1e-5)
 Profile = Callable[[np.ndarray], np.ndarray]

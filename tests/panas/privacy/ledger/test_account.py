@@ -13,10 +13,9 @@ from ledgers import BUDGET, MOMENTS, charge, opened
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import totals
+from panas.privacy.ledger.account import as_gaussian, totals
 from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 

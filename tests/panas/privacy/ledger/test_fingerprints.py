@@ -20,14 +20,20 @@ from panas.data.sources import Reading, read
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import seen as seen_module
-from panas.privacy.ledger.account import Account
+from panas.privacy.ledger import fingerprints as seen_module
+from panas.privacy.ledger.account import Account, as_gaussian
 from panas.privacy.ledger.book import replica_account
-from panas.privacy.ledger.fingerprints import Changed, changed_since, note_spent, remember
+from panas.privacy.ledger.fingerprints import (
+    Changed,
+    SeenBefore,
+    changed_since,
+    note_spent,
+    refuse_seen,
+    remember,
+    seen_before,
+)
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
-from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
-from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.state import state_folder, state_key
 

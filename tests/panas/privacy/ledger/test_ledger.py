@@ -13,8 +13,8 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, SampledGaussian, Unprotected
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.chain import Chain
+from panas.privacy.ledger.charge import Receipt
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.ledger.replica import Replica
 from panas.runtime.errors import BadInput, BudgetExhausted
 

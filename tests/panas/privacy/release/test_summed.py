@@ -25,10 +25,9 @@ from panas.privacy.release.compression import (
     rounding,
 )
 from panas.privacy.release.estimate import Rows
-from panas.privacy.release.gate import ReleaseRequest
+from panas.privacy.release.gate import ReleaseRequest, SumNoise, add_to_sum, from_steps, in_steps
 from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.kinds import moments
-from panas.privacy.release.summed import SumNoise, add_to_sum, from_steps, in_steps
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 D, CLASSES = 6, 3

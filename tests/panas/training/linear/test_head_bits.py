@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import PerSample
 from panas.training.linear.averaging import average
-from panas.training.linear.public_forest import fit_public_forest
-from panas.training.linear.public_logistic import fit_public_logistic
+from panas.training.linear.public_models import fit_public_forest, fit_public_logistic
 from panas.training.linear.residual import _loss_over_offset, residual_logits, zero_residual
 from panas.training.linear.ridge import logits
 

@@ -16,17 +16,19 @@ from panas.data.samples import Samples
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training import baselines
 from panas.training.baselines import fit_baselines
-from panas.training.linear import logistic
+from panas.training.linear import residual
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_forest import (
+from panas.training.linear.public_models import (
     SEED,
     TEMPERATURES,
     PublicForest,
+    PublicLogistic,
+    PublicModels,
     fit_public_forest,
+    fit_public_logistic,
     fitted_temperature,
+    public_models,
 )
-from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
-from panas.training.linear.public_models import PublicModels, public_models
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +158,7 @@ def logistic_of(n: int = 60) -> PublicLogistic:
 
 @pytest.mark.slow
 def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(logistic, "PENALTIES", (1.0,))
+    monkeypatch.setattr(residual, "PENALTIES", (1.0,))
     train, test = linear_table(60), linear_table(300, seed=1)
     result = fit_public_logistic(train)
     x, v = (s.inputs().flatten(1).numpy() for s in (train, test))

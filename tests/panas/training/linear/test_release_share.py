@@ -11,17 +11,26 @@ from torch.nn import functional as F
 
 from panas.privacy.budget import Budget
 from panas.privacy.release.estimate import Rows
-from panas.training.linear import recipe
-from panas.training.linear.public_head import FOR_FEW, PENALTIES, best_penalty, fit_public_head
-from panas.training.linear.recipe import alone_recipe, joined_recipe
-from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge
-from panas.training.linear.split import (
+from panas.training.linear import rules
+from panas.training.linear.ridge import (
+    FOR_FEW,
+    PENALTIES,
+    best_penalty,
+    exact_moments,
+    fit_public_head,
+    least_penalty,
+    logits,
+    ridge,
+)
+from panas.training.linear.rules import (
     FEWEST,
     LARGE_SHARE,
     RELEASE_SHARE,
     Pooling,
+    alone_recipe,
     doubling,
     expected_gain,
+    joined_recipe,
     release_share,
 )
 
@@ -104,7 +113,7 @@ RULES = [alone_recipe, joined_recipe]
 SIZES = [1, 3, 40, 150, 499, 500, 1500, 6000, 10**6]
 
 
-def reach(found: recipe.Recipe, n: int) -> float:
+def reach(found: rules.Recipe, n: int) -> float:
     """How far training gets: rate times steps."""
     return found.learning_rate * found.epochs * n / found.batch_size
 
@@ -123,9 +132,9 @@ def test_more_samples_or_budget_never_get_less_far(rule):
 def test_no_step_is_too_fast_and_no_batch_empty(rule, n):
     for epsilon in (1e-3, 1.0, 50.0, math.inf):
         result = rule(n, epsilon)
-        assert recipe.SLOWEST <= result.learning_rate <= recipe.FASTEST
+        assert rules.SLOWEST <= result.learning_rate <= rules.FASTEST
         assert 1 <= result.batch_size <= n
-        assert result.epochs <= 48 * recipe.LONGEST / recipe.SMALLER
+        assert result.epochs <= 48 * rules.LONGEST / rules.SMALLER
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(1500, 8.0), (6000, 3.0), (6000, 8.0)])

@@ -12,8 +12,12 @@ from torch.nn import functional as F
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.linear.logistic import cross_validated, fit_logistic
-from panas.training.linear.residual import fit_residual, zero_residual
+from panas.training.linear.residual import (
+    cross_validated,
+    fit_logistic,
+    fit_residual,
+    zero_residual,
+)
 
 N, D, CLASSES = 40, 5, 3
 PLAN = Plan(samples=N, batch_size=N, clip=1e3, noise_multiplier=1e-9, epochs=7, rounds=1)

@@ -18,6 +18,7 @@ from dprbft.engines.deploy.certificates import new_authority, new_certificate
 from dprbft.engines.flower.door import control, sockets
 from dprbft.engines.flower.door.requests import answer
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, Hall, Program, Server, serve, tls_of
+from dprbft.engines.node.call import bound
 
 PATIENCE = 0.4
 
@@ -69,7 +70,7 @@ def up(folder: Path, monkeypatch: pytest.MonkeyPatch, *, tls: bool, app: Any = a
     with ExitStack() as held:
         outside = held.enter_context(socket.socket())
         outside.bind(("127.0.0.1", 0))
-        pairs = [(CONTROL, held.enter_context(control.bound(folder))), (PUBLIC, outside)]
+        pairs = [(CONTROL, held.enter_context(bound(folder / control.SOCKET))), (PUBLIC, outside)]
         program = SimpleNamespace(terminate=lambda: None, wait=lambda seconds: None)
         begun = Program(line="up", start=lambda: program)
         thread = threading.Thread(target=serve, args=(app, hall, pairs, made, begun))

@@ -1,4 +1,6 @@
-"""Linear inverters in closed form: ridge regression from features to images.
+"""From features (representation and class) to images: ridge regression, and a decoder.
+
+Ridge regression is linear, and in closed form.
 
 | symbol | name |
 |---|---|
@@ -8,6 +10,10 @@
 `ridge_on_noise` knows the mechanism: on public samples it simulates what the release does to a
 class's sum and learns how far a noised estimate should move its guess away from the mean public
 image of that class. Where noise drowns the release it learns not to move.
+
+The decoder is convolutional, and learns with Adam, mean squared error and a cosine schedule.
+
+Source: the feature-inversion evaluation of DPFNAS, section IV; a small decoder of that kind.
 """
 
 from dataclasses import dataclass
@@ -15,9 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from attacks.threats.observation import Inverter, Observation, class_means, estimate_means
+from panas.architecture.network import initialise
 from panas.privacy.release.estimate import ClassSums
 from panas.runtime.seeds import torch_generator
 
@@ -26,6 +34,8 @@ STRENGTHS = torch.logspace(-8, 4, 13, dtype=torch.float64)
 
 SIMULATIONS = 200
 """Simulated releases of each class in `ridge_on_noise`."""
+
+CHANNELS, BATCH, LEARNING_RATE = 32, 32, 4e-3  # of the decoder
 
 
 @dataclass(frozen=True)
@@ -99,3 +109,48 @@ def ridge_on_noise(
         linear = fit(estimate_means(sums, counted, mu), share @ x[in_c] - images[c])
         images[c] += linear(seen[c][None])[0].float()
     return images.clamp(-1, 1).unflatten(1, known.shape)
+
+
+def decoder(width: int, shape: tuple[int, int, int]) -> nn.Sequential:
+    """Features (n, width) to images (n, c, h, w) in [-1, 1]."""
+    c, h, w = shape
+    quarter, half = ((-(-h // k), -(-w // k)) for k in (4, 2))
+    return nn.Sequential(
+        nn.Linear(width, CHANNELS * quarter[0] * quarter[1]),
+        nn.ReLU(),
+        nn.Unflatten(1, (CHANNELS, *quarter)),
+        nn.Upsample(size=half),
+        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
+        nn.ReLU(),
+        nn.Upsample(size=(h, w)),
+        nn.Conv2d(CHANNELS, CHANNELS // 2, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(CHANNELS // 2, c, 3, padding=1),
+        nn.Tanh(),
+    )
+
+
+def decoder_inverter(
+    observation: Observation, *, epochs: int, rng: np.random.Generator
+) -> Inverter:
+    """Train a decoder in `epochs` passes over the known samples: public ones, or leaked pairs."""
+    z, x = observation.pairs(rng)
+    network = decoder(z.shape[1], observation.public.shape)
+    initialise(network, torch_generator(rng))
+    centre = z.mean(0)
+    scale = (z - centre).square().mean().sqrt().clamp(min=1e-6)
+    z = (z - centre) / scale
+    optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    for _ in range(epochs):
+        for batch in torch.from_numpy(rng.permutation(len(z))).split(BATCH):
+            optimiser.zero_grad(set_to_none=True)
+            F.mse_loss(network(z[batch]), x[batch]).backward()
+            optimiser.step()
+        schedule.step()
+
+    @torch.no_grad()
+    def invert(z: Tensor) -> Tensor:
+        return torch.cat([network((part - centre) / scale) for part in z.split(512)])
+
+    return invert

@@ -1,4 +1,4 @@
-"""How much of a site's budget its one release gets: by rule, before anything private is read.
+"""How much of a site's budget its one release gets, and how DP-SGD spends the rest: by rule.
 
 What joining brings is more samples for the shared head: moments of N pooled samples under noise
 are worth w N public ones (w is `trust` of `panas.training.linear.ridge`). What more samples
@@ -24,16 +24,26 @@ the head does. `LARGE_SHARE` then gains .2 to .5 points on Fashion-MNIST, w from
 CIFAR-10 -.05 to .2; it loses .3 at .71 (`benchmarks.joining` and `joining_large`).
 
 Privacy: budgets, sizes and public samples decide, and no private sample does.
+
+**DP-SGD.** How long and how fast it trains a linear residual follows from public numbers. Chosen on
+seeds 100 to 102 of Fashion-MNIST and CIFAR-10 (`benchmarks.joining`); n is a public
+number near that of a site's privacy units. Rate times steps is how far it may get: as far as the
+noise allows, which is in proportion to n epsilon. Over a head that all sites have made there is
+little left to learn: half the passes, in larger batches, and slower.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import release_multiplier
+from panas.privacy.plan import TrainingSchedule
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds.moments import SENSITIVITY
 from panas.runtime.seeds import one_thread, stream
@@ -67,15 +77,10 @@ def release_share(pooling: Pooling, public: Rows) -> float:
     """
     if pooling.sites < 2:
         return 0.0
-    share = joining_share(pooling, public.z.shape[1])
+    share = LARGE_SHARE if _signal(pooling, public.z.shape[1]) >= SURE else RELEASE_SHARE
     if len(public.y) < FEWEST:
         return share
     return share if expected_gain(pooling, public) >= LEAST_GAIN else 0.0
-
-
-def joining_share(pooling: Pooling, width: int) -> float:
-    """The share of a site that joins, for moments of so many coordinates."""
-    return LARGE_SHARE if _signal(pooling, width) >= SURE else RELEASE_SHARE
 
 
 def expected_gain(pooling: Pooling, public: Rows) -> float:
@@ -114,3 +119,60 @@ def _right(public: Rows, train: Int[Tensor, "m"], held: Int[Tensor, "k"], classe
     learnt = exact_moments(public.z[train], public.y[train], classes)
     answers = logits(ridge(learnt, least_penalty(len(public.y))), public.z[held]).argmax(1)
     return float((answers == public.y[held]).double().mean())
+
+
+SLOWEST, FASTEST = 0.25, 8.0
+FEW = 500  # units below which a batch holds all of them
+SMALLER, LONGEST = 4.0, 16.0
+"""Times that batches get smaller, and steps more, at most, where a rate would not be stable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Settings of DP-SGD for a linear residual."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    clip: float = 1.0
+
+
+def joined_recipe(n: int, epsilon: float, share: float = RELEASE_SHARE) -> Recipe:
+    """Over the shared head, with what a release of this share has left of epsilon."""
+    x, left = n * epsilon / 2400, 1 - share**2
+    rate = 2 * max(math.sqrt(x), 2.7 * left * x)
+    return _stable(n, rate, epochs=24, batches=1 if n < FEW else 2)
+
+
+def alone_recipe(n: int, epsilon: float) -> Recipe:
+    """Over the public head or nothing, with all of epsilon: the best that a site does by itself."""
+    return _stable(n, n * epsilon / 600, epochs=48, batches=2)
+
+
+def residual_schedule(
+    n: int, recipe: Recipe, spent: Sequence[Event], *, share: float = 0.0
+) -> TrainingSchedule:
+    """The release and the residual that a site of n units still makes.
+
+    The release has this share of epsilon (0: no release); `spent` is what was charged before.
+    """
+    return TrainingSchedule(
+        samples=n,
+        epochs=recipe.epochs,
+        rounds=1,
+        releases=int(share > 0),
+        release_share=share or RELEASE_SHARE,
+        spent=spent,
+    )
+
+
+def _stable(n: int, rate: float, *, epochs: int, batches: int) -> Recipe:
+    """Above `FASTEST` more and slower steps go as far: in smaller batches, which cost no time, and
+    from where these would ask for more noise in more epochs."""
+    more = min(LONGEST, max(1.0, rate / FASTEST))
+    smaller = min(SMALLER, more)
+    return Recipe(
+        epochs=math.ceil(epochs * more / smaller),
+        batch_size=max(1, int(n / (batches * smaller))),
+        learning_rate=min(FASTEST, max(SLOWEST, rate / more)),
+    )
