@@ -412,9 +412,9 @@ def by_relay(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
 
 
 def _relayed(path: Path, request: Request) -> Seen:
-    result = carried(path, request.to_bytes(), 120.0)
-    assert result.state == "answered"
-    return seen_of(request.verb, result.answer, ())
+    state, answer, _ = carried(path, request.to_bytes(), 120.0)
+    assert state == "answered"
+    return seen_of(request.verb, answer, ())
 
 
 def led_anew(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
