@@ -23,7 +23,13 @@ and skewed errors have standard errors near 0."""
 
 
 def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Of a probability that gave `hits` of n; each end is wrong at most (1 - confidence) / 2."""
+    """Interval of a probability; each end is wrong at most (1 - confidence) / 2.
+
+    Args:
+        hits: 0 to n.
+        n: independent trials, at least 1.
+        confidence: of both ends together, in (0, 1).
+    """
     if not (0 <= hits <= n and n >= 1 and 0 < confidence < 1):
         raise BadInput(
             f"expected 0 to n hits of n >= 1 and a confidence in (0, 1), got {hits} of {n} and "
@@ -34,12 +40,24 @@ def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float,
 
 
 def lower_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
-    """Clopper-Pearson lower bounds for each number of hits of n, each wrong with `error`."""
+    """Clopper-Pearson lower bounds of k probabilities.
+
+    Args:
+        hits: of each, 0 to n.
+        n: independent trials of each, at least 1.
+        error: probability that one bound is wrong, in (0, 1).
+    """
     return np.where(hits > 0, scipy.stats.beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
 
 
 def upper_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
-    """Clopper-Pearson upper bounds for each number of hits of n, each wrong with `error`."""
+    """Clopper-Pearson upper bounds of k probabilities.
+
+    Args:
+        hits: of each, 0 to n.
+        n: independent trials of each, at least 1.
+        error: probability that one bound is wrong, in (0, 1).
+    """
     return np.where(hits < n, scipy.stats.beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
 
 
@@ -65,6 +83,12 @@ def gain_interval(
     that few and skewed errors widen the side that they must (percentiles of plain draws claim too
     much there). NaN for both ends with fewer than `MIN_SAMPLES` samples, and where a draw's
     reference is 0.
+
+    Args:
+        errors: squared error of the attack on each sample, 0 or more.
+        baseline: that of what it is compared with; the reference itself gives the interval of R^2.
+        reference: that of the mean public image, by which R^2 divides.
+        rng: draws the samples again.
     """
     if len(errors) < MIN_SAMPLES:
         return math.nan, math.nan
@@ -87,11 +111,17 @@ def gain_bounds(
     rng: np.random.Generator,
     error: float,
 ) -> Float[np.ndarray, "k"]:
-    """Lower bounds of k gains in R^2, each wrong with `error`.
+    """Lower bounds of k gains in R^2.
 
-    A gain is the difference of two attacks' errors by sample, which are drawn again together as for
-    `gain_interval`. No bound is nearer than Student's; where the error is rarer than `MAX_DRAWS`
-    draws can show, Student's quantiles scale theirs. NaN as of `gain_interval`.
+    Samples are drawn again together as for `gain_interval`. No bound is nearer than Student's;
+    where the error is rarer than `MAX_DRAWS` draws can show, Student's quantiles scale theirs. NaN
+    as of `gain_interval`.
+
+    Args:
+        gains: each the difference of two attacks' squared errors, by sample.
+        reference: squared error of the mean public image on each sample.
+        rng: draws the samples again.
+        error: probability that one bound is wrong, in (0, 1).
     """
     top, bottom = gains.double().numpy().T, reference.double().numpy()
     n, k = top.shape

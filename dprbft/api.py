@@ -46,6 +46,19 @@ def simulate(
 
     Privacy: what leaves each site is charged to its ledger before its samples are read. The
     summary is the simulator's view: it holds accuracies that no site would tell.
+
+    >>> import tempfile
+    >>> import dprbft
+    >>> settings = {
+    ...     "preset": "demo",
+    ...     "federation": {"method": "local", "clients": 2, "rounds": 1},
+    ...     "search": {"generations": 0, "population": 1, "max_blocks": 3, "widths": [4]},
+    ...     "tuning.trials": 0,
+    ... }
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     summary = dprbft.simulate(out, settings)
+    >>> [site["name"] for site in summary["clients"]]
+    ['client-000', 'client-001']
     """
     check_device(device)
     check_workers(workers)

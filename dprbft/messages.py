@@ -137,7 +137,13 @@ class Broadcast:
 
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Broadcast":
-        """Decode a broadcast for heads of this size; BadInput if it is none."""
+        """Decode a broadcast for heads of this size; BadInput if it is none.
+
+        Args:
+            content: untrusted bytes of a message, of any length.
+            width: d, that the head's weights must have.
+            classes: C, that the head must have.
+        """
         arrays, about = decoded(content, "broadcast")
         specs = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
         _check(arrays, specs, "broadcast")
@@ -216,7 +222,13 @@ class Release:
 
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Release":
-        """Decode a release of representations of this width; BadInput if it is none."""
+        """Decode a release of representations of this width; BadInput if it is none.
+
+        Args:
+            content: untrusted bytes of a message, of any length.
+            width: d, that each row must have.
+            classes: C; labels must be 0 to C - 1.
+        """
         arrays, about = decoded(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
@@ -248,8 +260,14 @@ class Release:
 
 
 def largest_release(kind: str | None, *, width: int, classes: int) -> int:
-    """Bytes that a release of a kind has at most; `MAX_BYTES` where rows may be any number, or the
-    kind is not known."""
+    """Bytes that a release has at most; `MAX_BYTES` where rows may be any number.
+
+    Args:
+        kind: name of a release in `panas/privacy/release/kinds/`; None or an unknown one:
+            `MAX_BYTES`.
+        width: d, of its representations.
+        classes: C.
+    """
     specs = [] if kind is None else list(kind_named(kind).arrays(classes, width).values())
     if not specs or any(None in spec.shape for spec in specs):
         return MAX_BYTES

@@ -97,6 +97,15 @@ def search(
 
     Privacy: none. Who sees the genome, the network or the folder learns of the samples; use public
     ones, or keep all of it where the data are.
+
+    >>> import numpy as np
+    >>> import panas
+    >>> x = np.random.default_rng(0).random((28, 1, 8, 8), dtype="float32")
+    >>> space = panas.SearchSpace(shape=(1, 8, 8), max_blocks=3, widths=(4,))
+    >>> short = panas.EvolutionConfig(population=1, generations=0, seeding=1)
+    >>> found = panas.search((x, np.arange(28) % 2), space=space, config=short, width=4)
+    >>> len(found.genome.blocks)
+    3
     """
     _check(seed, device, out)
     samples, facts = with_facts(dataset)
@@ -197,6 +206,18 @@ def tune(
     else in `out` depends on private samples but their number, which is public, as is the number of
     classes. Keyed fingerprints of the samples stay in the user's own state folder. `accuracy`,
     exact, on private test samples, is not in `out`: keep it where the data are.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import panas
+    >>> x, y = np.random.default_rng(0).random((64, 1, 8, 8), dtype="float32"), np.arange(64) % 2
+    >>> few = panas.TuningConfig(initial=1, trials=1)
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     tuned = panas.tune(
+    ...         (x[:40], y[:40]), "c4k3", public=(x[40:], y[40:]), out=out, delta=1e-3, config=few
+    ...     )
+    >>> 7.9 < tuned.epsilon <= 8
+    True
     """
     _check(seed, device, out)
     private, open_samples, facts = _alike(dataset, public)
@@ -240,6 +261,18 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | P
         BadInput: if there is none, or it is damaged.
 
     Privacy: a predictor's file stays with its site (`panas.training.linear.predictor`).
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import panas
+    >>> x = np.random.default_rng(0).random((28, 1, 8, 8), dtype="float32")
+    >>> space = panas.SearchSpace(shape=(1, 8, 8), max_blocks=3, widths=(4,))
+    >>> short = panas.EvolutionConfig(population=1, generations=0, seeding=1)
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     found = panas.search((x, np.arange(28) % 2), out=out, space=space, config=short)
+    ...     network = panas.load(out)
+    >>> network.genome == found.genome, tuple(network.probabilities(x[:3]).shape)
+    (True, (3, 2))
     """
     file = Path(path)
     if file.is_dir() and not (file := file / "network.safetensors").exists():

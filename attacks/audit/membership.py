@@ -25,6 +25,17 @@ scores separate the two although no network has leaked. The control's columns, b
 Each fold is scored by a fit on the others; samples of a group are in one fold.
 
 Source: Das, Zhang and Tramer 2024 (blind baselines beat membership inference attacks).
+
+>>> import numpy as np
+>>> import panas
+>>> import torch
+>>> from attacks.inference.membership import query_of
+>>> rng, flat = np.random.default_rng(0), torch.nn.Flatten()
+>>> net = torch.nn.Sequential(flat, torch.nn.Linear(64, 2))
+>>> samples = panas.as_samples((rng.random((64, 1, 8, 8)), np.arange(64) % 2))
+>>> members, others = samples.take(range(32)), samples.take(range(32, 64))
+>>> audit_network(query_of(net), members, others, rng=rng).verdict
+'inconclusive'
 """
 
 import math
@@ -116,7 +127,6 @@ def audit_network(
         rng: of shadows and bootstrap.
         claim: of its training.
         shadows: of LiRA, on samples that are neither members nor others; None leaves it out.
-
     """
     pool = concat([members, others])
     twice = int(np.isin(value_hashes(others), value_hashes(members)).sum())
@@ -168,7 +178,14 @@ def judge_scores(
 ) -> tuple[dict[str, Roc], Verdict, str]:
     """What the scores of one or more attacks show: curves by attack, a verdict, its evidence.
 
-    The curves have intervals at the corrected confidence. Without a bar a coin is the only control.
+    The curves have intervals at the corrected confidence.
+
+    Args:
+        scores: by attack, on the same n candidates, higher for members.
+        members: which candidates the network was trained on.
+        claim: of the training; its `networks` share the error.
+        rng: of the bootstrap.
+        bar: what blind scores reach on these candidates; None: a coin is the only control.
     """
     confidence = 1 - SHOWN / (CRITERIA * len(scores))
     error = ERROR / (CRITERIA * len(scores) * claim.networks)
@@ -274,7 +291,13 @@ BATCH = 512  # samples that are read at a time
 def blind_scores(
     candidates: Samples, members: Bool[Tensor, "n"], *, rng: np.random.Generator
 ) -> Float[Tensor, "n"]:
-    """Scores of candidates without any question to a network; all 0 for too few of them."""
+    """Scores of candidates without any question to a network; all 0 for too few of them.
+
+    Args:
+        candidates: members and others, in any order.
+        members: which of them the network was trained on.
+        rng: divides them into folds, and draws features.
+    """
     folds = _folds(candidates, members, rng)
     features, truth = _features(candidates, rng), members.double()[:, None]
     scores = torch.zeros(len(candidates), dtype=torch.float64)

@@ -27,7 +27,11 @@ def draw_images(
 ) -> bytes:
     """Originals over reconstructions and controls, one column a sample (Table IV's form).
 
-    Images are in [-1, 1]; as many classes as can be are shown.
+    Args:
+        truth: private images in [-1, 1], n >= 1.
+        y: their classes; as many classes as can be are shown.
+        rows: reconstructions in [-1, 1] by name, from top to bottom.
+        title: above all columns.
     """
     order = sorted(range(len(y)), key=lambda i: (int((y[:i] == y[i]).sum()), int(y[i])))
     shown = order[:SHOWN]

@@ -64,7 +64,14 @@ FALSE_ALARMS = 0.01
 
 
 def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
-    """The audit of one site, and its pictures; see `attacks.audit.run.audit_run`."""
+    """The audit of one site, and its pictures; see `attacks.audit.run.audit_run`.
+
+    Args:
+        run: the run's directory.
+        id: number of the site, from 0.
+        shadows: networks of LiRA; 0 leaves it out.
+        on_progress: called with each step.
+    """
     view = RunView(run, load_config(run))
     ledger = check_book(view.sites[id])
     spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None

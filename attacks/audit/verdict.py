@@ -190,7 +190,12 @@ def with_claim(
 ) -> tuple[Verdict, str]:
     """The verdict on a whole release: that of `judge`, and what the release claims.
 
-    `spent` is the ledger's epsilon for all that the site did; `fault` contradicts the ledger.
+    Args:
+        verdict: of the reconstructions.
+        evidence: for it, in words.
+        audit: of the release's noise and epsilon; None where nothing was claimed.
+        spent: the ledger's epsilon for all that the site did; None where it is not known.
+        fault: what contradicts the ledger, in words.
     """
     if spent is not None:
         total = "infinity" if spent == math.inf else f"{spent:.3g}"

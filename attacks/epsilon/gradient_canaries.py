@@ -50,7 +50,13 @@ class DiracCanaries:
 
 
 def diracs(network: nn.Module, m: int, rng: np.random.Generator) -> DiracCanaries:
-    """m canaries, each on a weight of its own, chosen at random among all trainable ones."""
+    """m canaries, each on a weight of its own, chosen at random among all trainable ones.
+
+    Args:
+        network: with m trainable weights or more.
+        m: how many canaries, at least 1.
+        rng: chooses the weights.
+    """
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if not m <= weights <= LARGEST:
         raise BadInput(

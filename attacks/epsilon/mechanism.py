@@ -47,7 +47,19 @@ def lower_bound(
     The first half of each chooses one event among all thresholds, both directions and both orders
     of the worlds; the second half judges it, its two probabilities sharing the error. For an
     (epsilon, delta)-private M the bound exceeds epsilon with probability at most 1 - confidence,
-    if the score was chosen without sight of these outputs. Scores are in the order drawn.
+    if the score was chosen without sight of these outputs.
+
+    Args:
+        scores_in: of outputs with the sample, independent, in the order drawn; n >= 2.
+        scores_out: of outputs without it, likewise.
+        delta: of the privacy that is refuted, in [0, 1).
+        confidence: that the mechanism's epsilon is not below the bound, in (0, 1).
+
+    >>> import torch
+    >>> order = torch.randperm(500, generator=torch.Generator().manual_seed(0))
+    >>> without = torch.linspace(-2, 2, 500)[order]
+    >>> lower_bound(without + 9, without, 0.01) > 3, lower_bound(without, without, 0.01)
+    (True, 0.0)
     """
     worlds = [s.detach().cpu().double().numpy() for s in (scores_in, scores_out)]
     if min(map(len, worlds)) < 2 or any(np.isnan(w).any() for w in worlds):
@@ -77,7 +89,13 @@ def lower_bound(
 
 
 def ceiling(draws: int, delta: float, confidence: float = 0.95) -> float:
-    """The largest `lower_bound` that `draws` outputs of each world, 2 or more, can give."""
+    """The largest `lower_bound` that some number of outputs can give.
+
+    Args:
+        draws: outputs of each world, 2 or more.
+        delta: of the privacy that is refuted, in [0, 1).
+        confidence: as for `lower_bound`, in (0, 1).
+    """
     check_probabilities(delta, confidence)
     apart = np.ones(draws - draws // 2)
     bound = _bound(apart, -apart, np.zeros(1), delta, confidence)
@@ -111,8 +129,12 @@ def gaussian_score(
 ) -> ScoreFunction:
     """The log-likelihood ratio of N(mean_in, std^2) against N(mean_out, std^2).
 
-    No score tells two Gaussians of known noise better apart, nor two Poisson-sampled ones. The
-    means are what the mechanism gives without noise.
+    No score tells two Gaussians of known noise better apart, nor two Poisson-sampled ones.
+
+    Args:
+        mean_in: what the mechanism gives without noise, with the sample.
+        mean_out: the same without the sample.
+        std: of the noise on each number, above 0.
     """
     weights = (mean_in - mean_out).double() / std.double() ** 2
     middle = (mean_in + mean_out).double() / 2

@@ -57,9 +57,12 @@ class Canaries(Protocol):
 
 
 def mislabelled(samples: Samples, m: int, rng: np.random.Generator) -> Samples:
-    """m different samples, each with a wrong label, all wrong labels equally likely.
+    """Different samples, each with a wrong label, all wrong labels equally likely.
 
-    `samples` themselves must not be trained on.
+    Args:
+        samples: m or more, of two or more classes; they must not be trained on themselves.
+        m: how many canaries.
+        rng: draws samples and labels; of the auditor alone.
     """
     if m > len(samples) or samples.classes < 2:
         raise BadInput(
@@ -72,7 +75,13 @@ def mislabelled(samples: Samples, m: int, rng: np.random.Generator) -> Samples:
 
 
 def random_patterns(like: Samples, m: int, rng: np.random.Generator) -> Samples:
-    """m random images of black and white with random labels, which a network can only memorise."""
+    """Random images of black and white with random labels, which a network can only memorise.
+
+    Args:
+        like: gives shape, type and number of classes.
+        m: how many canaries.
+        rng: draws pixels and labels; of the auditor alone.
+    """
     white = torch.from_numpy(rng.random((m, *like.shape)) < 0.5)
     y = torch.from_numpy(rng.integers(like.classes, size=m))
     if like.x.dtype == torch.uint8:
@@ -148,9 +157,14 @@ def audit_scores(
 ) -> OneRunAudit:
     """The best bound of all pairs, from the scores of canaries and the coins that chose them.
 
-    For an (epsilon, delta)-private training it exceeds epsilon with probability at most
-    1 - confidence. The coins are fair, independent and unknown to the one who scored. Scores may be
-    infinite; of equal ones the later ranks higher, so that their order must not tell the coins.
+    For an (epsilon, delta)-private training it exceeds epsilon with probability at most 1 -
+    confidence.
+
+    Args:
+        scores: higher means rather in; may be infinite. Of equal ones the later ranks higher, so
+            that their order must not tell the coins.
+        included: the coins: fair, independent and unknown to the one who scored.
+        config: delta, confidence, and which numbers of guesses are tried.
     """
     scores, included = torch.as_tensor(scores).detach().cpu(), torch.as_tensor(included).cpu()
     m = len(scores)
@@ -179,7 +193,15 @@ def audit_scores(
 
 @cache
 def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
-    """The largest epsilon, 0 or more, below which every p-value is less than 1 - confidence."""
+    """The largest epsilon, 0 or more, below which every p-value is less than 1 - confidence.
+
+    Args:
+        m: canaries, at least 2.
+        r: guesses, 0 to m.
+        v: right guesses, 0 to r.
+        delta: of the training, in [0, 1).
+        confidence: that the training's epsilon is not below the bound, in (0, 1).
+    """
     check_probabilities(delta, confidence)
 
     def refuted(epsilon: float) -> bool:
@@ -198,7 +220,15 @@ def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95
 
 
 def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """An upper bound on the probability of v or more right of r guesses on m canaries."""
+    """An upper bound on the probability of as many right guesses under (epsilon, delta)-privacy.
+
+    Args:
+        m: canaries.
+        r: guesses, 0 to m.
+        v: right guesses or more, 0 to r.
+        epsilon: 0 or more.
+        delta: in [0, 1).
+    """
     if not 0 <= v <= r <= m:
         raise BadInput(f"expected 0 <= right <= guesses <= canaries, got {v}, {r} and {m}")
     q = 1 / (1 + math.exp(-epsilon))

@@ -91,7 +91,13 @@ class ReleaseClaim:
         return {name: spec.noise for name, spec in parts.items() if spec.noise is not None}
 
     def again(self, rows: Rows, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-        """What the mechanism makes of other rows, or of other noise."""
+        """What the mechanism makes of other rows, or of other noise.
+
+        Args:
+            rows: n >= 0 of them, of the release's width.
+            scale: standard deviation of the noise on each number; 0 for none.
+            noise: what draws it.
+        """
         return self.mechanism.run(rows, self.classes, scale, noise)
 
 
@@ -140,7 +146,15 @@ def noise_of(
     scale: float,
     confidence: float = NOISE_CONFIDENCE,
 ) -> PartNoise:
-    """The noise of numbers that each should have noise of this standard deviation, above 0."""
+    """The noise of numbers that each should have noise of one standard deviation.
+
+    Args:
+        name: of the part, for the record.
+        sent: the numbers as they left, float32.
+        exact: the same without noise.
+        scale: claimed standard deviation, above 0.
+        confidence: of the interval, in (0, 1).
+    """
     values = (sent.double() - exact.double()).abs() / scale
     rounding = sent.double().abs() * 2.0**-23 / scale
     ones = torch.ones_like(values)

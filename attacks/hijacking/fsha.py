@@ -138,7 +138,13 @@ class Server(Protocol):
 
 
 def noise_for(budget: Budget, q: float, iterations: int) -> float:
-    """The least sigma at which `iterations` steps of DP-SGD fit the budget."""
+    """The least sigma at which DP-SGD fits the budget.
+
+    Args:
+        budget: finite.
+        q: sampling rate, in (0, 1].
+        iterations: steps of the whole training, at least 1.
+    """
     sigma = least_noise(
         lambda s: epsilon_of([SampledGaussian(q, s, iterations)], budget) <= budget.epsilon
     )
@@ -229,7 +235,13 @@ def exchange(client: SplitClient, server: Server) -> None:
 
 
 def check_images(samples: Samples, batch_size: int, whose: str) -> None:
-    """Refuse samples that are fewer than a batch, or no numbers in [-1, 1]."""
+    """Refuse samples that are fewer than a batch, or no numbers in [-1, 1].
+
+    Args:
+        samples: float or byte images.
+        batch_size: fewest that there may be.
+        whose: name of the samples in the message.
+    """
     if not 1 <= batch_size <= len(samples):
         raise BadInput(
             f"expected at least a batch of {batch_size} {whose} samples, got {len(samples)}; "
@@ -244,7 +256,13 @@ def check_images(samples: Samples, batch_size: int, whose: str) -> None:
 def gradient_penalty(
     network: nn.Module, z: Float[Tensor, "b k u v"], slopes: Slopes
 ) -> Float[Tensor, ""]:
-    """Mean of (|gradient of D at z_i| - 1)^2, differentiable in the weights of D."""
+    """Mean of (|gradient of D at z_i| - 1)^2, differentiable in the weights of D.
+
+    Args:
+        network: D, of features to one number a sample.
+        z: features at which the gradient is taken; nothing flows back into them.
+        slopes: "channel" takes a norm for each channel, else one a sample.
+    """
     at = z.detach().requires_grad_()
     (slope,) = torch.autograd.grad(network(at).sum(), at, create_graph=True)
     norms = slope.flatten(2 if slopes == "channel" else 1).norm(dim=-1)
@@ -254,7 +272,11 @@ def gradient_penalty(
 class Hijacker:
     """The malicious server: public samples, three networks, and gradients for the one who sends z.
 
-    `public` are samples of the client's domain, at least a batch, none of them the client's.
+    Args:
+        public: samples of the client's domain, at least a batch, none of them the client's.
+        config: widths, rates and the penalty.
+        rng: of weights and batches.
+        device: where it computes.
     """
 
     def __init__(

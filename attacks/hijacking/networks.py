@@ -86,7 +86,13 @@ def decoder(shape: tuple[int, int, int], width: float) -> nn.Sequential:
 
 
 def critic(z_shape: tuple[int, int, int], width: float, blocks: int) -> nn.Sequential:
-    """D: features to one number a sample, (b,)."""
+    """D: features to one number a sample, (b,).
+
+    Args:
+        z_shape: (channels, height, width) of the features.
+        width: factor on the channels, above 0.
+        blocks: how many residual blocks.
+    """
     k, (_, u, v) = channels(width)[2], z_shape
     return nn.Sequential(
         nn.Conv2d(z_shape[0], k, 3, padding=1),

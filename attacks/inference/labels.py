@@ -108,7 +108,13 @@ def _rounded(value: Any) -> Any:
 def audit_labels(
     observation: Observation, truth: Int[Tensor, "n"], rng: np.random.Generator
 ) -> LabelAudit:
-    """Guess labels and histogram from a release, and score both."""
+    """Guess labels and histogram from a release, and score both.
+
+    Args:
+        observation: what the server saw of the site.
+        truth: the site's labels; of rows, those of the released rows in their order.
+        rng: draws what noise may have hidden.
+    """
     result, public = infer_labels(observation, rng=rng), observation.public
     rows = None if result.labels is None else score_labels(result.labels, truth, public)
     return LabelAudit(rows=rows, histogram=score_histogram(result, truth, public))
@@ -159,7 +165,13 @@ def _normalised(counts: Float[Tensor, "*draws classes"]) -> Float[Tensor, "*draw
 
 
 def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samples) -> LabelScore:
-    """Accuracy of guessed labels, in the order of the truth."""
+    """Accuracy of guessed labels, in the order of the truth.
+
+    Args:
+        labels: one guess for each of the true labels; m = n.
+        truth: 0 to classes - 1, n >= 1.
+        public: for the number of classes.
+    """
     n = len(truth)
     if not n or len(labels) != n:
         raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")
@@ -174,7 +186,13 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
 def score_histogram(
     inference: Inference, truth: Int[Tensor, "n"], public: Samples
 ) -> HistogramScore:
-    """Distance of the estimated histogram to that of the true labels, beside blind ones."""
+    """Distance of the estimated histogram to that of the true labels, beside blind ones.
+
+    Args:
+        inference: shares of the classes, with redraws of their noise.
+        truth: all labels of the site, 0 to classes - 1.
+        public: whose histogram is the blind guess.
+    """
     true = _normalised(_counts(truth, public.classes))
     distances = _distance(inference.redrawn, true)
     low, high = torch.quantile(distances, torch.tensor([ERROR / 2, 1 - ERROR / 2])).tolist()

@@ -75,7 +75,13 @@ def query_of(network: nn.Module) -> Query:
 
 
 def logits(query: Query, samples: Samples, view: View = "plain") -> Float[Tensor, "n classes"]:
-    """What a network answers to a view of all samples, float64; BadInput for what are no logits."""
+    """What a network answers to a view of all samples, float64; BadInput for what are no logits.
+
+    Args:
+        query: images in [-1, 1] to logits.
+        samples: n >= 0.
+        view: how each image is shown: as it is, flipped, or shifted by a pixel.
+    """
     parts = torch.arange(len(samples)).split(EVALUATION_BATCH)
     answers = torch.cat([query(VIEWS[view](samples.inputs(p))).detach().cpu() for p in parts])
     if answers.shape != (len(samples), samples.classes) or samples.classes < 2:
@@ -102,6 +108,11 @@ def confidence_scores(
     """phi of each candidate: its class's logit over the log-sum-exp of the others.
 
     That is ln(p_y / (1 - p_y)) without ever forming 1 - p_y, which rounds to 0.
+
+    Args:
+        query: images in [-1, 1] to logits of two or more classes.
+        candidates: with their true labels.
+        view: how each image is shown: as it is, flipped, or shifted by a pixel.
     """
     answers, own = logits(query, candidates, view), candidates.y[:, None]
     others = answers.scatter(1, own, -torch.inf).logsumexp(1)
@@ -168,7 +179,14 @@ class ShadowConfig:
 def lira(
     query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
 ) -> Float[Tensor, "n"]:
-    """The offline likelihood-ratio attack on a network: z of each candidate."""
+    """The offline likelihood-ratio attack on a network: z of each candidate.
+
+    Args:
+        query: the attacked network: images in [-1, 1] to logits.
+        candidates: members and others; no shadow trains on them.
+        shadows: how many, on which samples, and by which training.
+        rng: seeds the shadows.
+    """
     phi = shadow_confidences(candidates, shadows, rng=rng)
     return lira_scores(query, candidates, phi, shadows.views)
 
@@ -179,7 +197,14 @@ def lira_scores(
     phi: Float[Tensor, "k v n"],
     views: tuple[View, ...] = ("plain",),
 ) -> Float[Tensor, "n"]:
-    """The second half of `lira`, for many attacked networks with the same shadows."""
+    """The second half of `lira`, for many attacked networks with the same shadows.
+
+    Args:
+        query: the attacked network: images in [-1, 1] to logits.
+        candidates: those of `phi`, in their order.
+        phi: of k >= 2 shadows, v views and n candidates, from `shadow_confidences`.
+        views: how each candidate is shown, v of them, as for `phi`.
+    """
     mean, spread = phi.mean(0), phi.std(0)
     if len(phi) < OWN_SPREAD:
         spread = spread.square().mean(1, keepdim=True).sqrt()
@@ -194,7 +219,14 @@ def shadow_confidences(
     rng: np.random.Generator,
     on_shadow: Callable[[int], None] | None = None,
 ) -> Float[Tensor, "k v n"]:
-    """The first half of `lira`: phi by every shadow; `on_shadow` is told how many are done."""
+    """The first half of `lira`: phi by every shadow.
+
+    Args:
+        candidates: members and others; no shadow trains on them.
+        shadows: how many, on which samples, and by which training.
+        rng: seeds the shadows.
+        on_shadow: called with how many are done.
+    """
     seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
     paths = _paths(candidates, shadows, seeds)
     results = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}

@@ -78,9 +78,14 @@ def roc(
     delta: float = 1e-5,
     confidence: float = 0.95,
 ) -> Roc:
-    """Score the scores of an attack: one a candidate, higher for members; they may be infinite.
+    """Score the scores of an attack.
 
-    `rng` is of the bootstrap, and of the order in which epsilon's halves are taken.
+    Args:
+        scores: one a candidate, higher for members; they may be infinite, never NaN.
+        members: which candidates are members; two or more are, and two or more are not.
+        rng: of the bootstrap, and of the order in which epsilon's halves are taken.
+        delta: of the epsilon that the scores would need, in [0, 1).
+        confidence: of all intervals, in (0, 1).
     """
     values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
     ins, outs = values[truth], values[~truth]
@@ -109,7 +114,13 @@ def roc(
 
 
 def point_of(scores: Float[Tensor, "n"], members: Bool[Tensor, "n"], *, confidence: float) -> Point:
-    """True positives at the first of `RATES`, with an interval at a confidence of its own."""
+    """True positives at the first of `RATES`, with an interval.
+
+    Args:
+        scores: one a candidate, higher for members.
+        members: which candidates are members.
+        confidence: of the interval, in (0, 1).
+    """
     values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
     return _point(values[truth], values[~truth], RATES[0], confidence)
 
@@ -121,9 +132,13 @@ def area_bound(
     error: float,
     beside: Float[Tensor, "n"] | None = None,
 ) -> float:
-    """Lower bound, wrong with `error`, of the area under a curve, or of what it has over another's.
+    """Lower bound of the area under a curve, or of what it has over another's.
 
-    `beside` are other scores of the same candidates: the two are compared in pairs.
+    Args:
+        scores: one a candidate, higher for members.
+        members: which candidates are members; two or more are, and two or more are not.
+        error: probability that the bound is wrong, in (0, 1).
+        beside: other scores of the same candidates, compared in pairs; None: the area itself.
     """
     truth = members.cpu().numpy()
     ins, outs = _placements(scores, truth)

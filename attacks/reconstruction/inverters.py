@@ -54,7 +54,13 @@ class Linear:
 def solve(
     z: Float[Tensor, "n d"], x: Float[Tensor, "n p"], strengths: Float[Tensor, "k"]
 ) -> list[Linear]:
-    """One ridge fit for each strength (lambda over the mean eigenvalue), from one decomposition."""
+    """One ridge fit for each strength (lambda over the mean eigenvalue), from one decomposition.
+
+    Args:
+        z: representations of known samples.
+        x: their images, flat, p numbers each.
+        strengths: lambda over the mean eigenvalue of z^T z, above 0.
+    """
     z, x = z.double(), x.double()
     centre, intercept = z.mean(0), x.mean(0)
     Z, X = z - centre, x - intercept
@@ -133,7 +139,13 @@ def decoder(width: int, shape: tuple[int, int, int]) -> nn.Sequential:
 def decoder_inverter(
     observation: Observation, *, epochs: int, rng: np.random.Generator
 ) -> Inverter:
-    """Train a decoder in `epochs` passes over the known samples: public ones, or leaked pairs."""
+    """Train a decoder on the known samples: public ones, or leaked pairs.
+
+    Args:
+        observation: what the server saw, and which pairs it knows.
+        epochs: passes over the known samples, at least 1.
+        rng: of weights and batches.
+    """
     z, x = observation.pairs(rng)
     network = decoder(z.shape[1], observation.public.shape)
     initialise(network, torch_generator(rng))

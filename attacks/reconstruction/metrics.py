@@ -124,7 +124,13 @@ def score(
 def candidates(
     y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = CANDIDATES
 ) -> Int[Tensor, "n k"]:
-    """Each sample first, then k - 1 others (n - 1 if fewer): of its class, then of any."""
+    """Each sample first, then k - 1 others (n - 1 if fewer): of its class, then of any.
+
+    Args:
+        y: classes of the samples.
+        rng: draws the others.
+        k: candidates a sample, itself included, at least 1.
+    """
     labels, rows = y.numpy(), []
     for i in range(len(y)):
         order = rng.permutation(len(y))
@@ -137,7 +143,13 @@ def candidates(
 def reidentified(
     truth: Float[Tensor, "n c h w"], images: Float[Tensor, "n c h w"], among: Int[Tensor, "n k"]
 ) -> Float[Tensor, "n"]:
-    """1 where the reconstruction's nearest candidate is its sample; ties share the 1."""
+    """1 where the reconstruction's nearest candidate is its sample; ties share the 1.
+
+    Args:
+        truth: private images in [-1, 1].
+        images: their reconstructions, in the same order.
+        among: positions of each sample's candidates, itself first, from `candidates`.
+    """
     flat, guess = truth.flatten(1).double(), images.flatten(1).double()
     distances = torch.cdist(guess, flat).gather(1, among)
     nearest = distances <= distances.min(dim=1, keepdim=True).values

@@ -80,6 +80,11 @@ def optimise(
     """Images of `observation.targets()`, one a row or one a class, by the weights it knows.
 
     BadInput without them, or where they pass no gradient.
+
+    Args:
+        observation: rows or class means, with the weights that made them.
+        rng: of the random starts.
+        config: starts, steps and priors.
     """
     if not isinstance(observation.knowledge, WhiteBox):
         raise BadInput(

@@ -236,6 +236,11 @@ def informed(
 
     Each value moves by as much as the other samples vary around their guesses, if the
     reconstructions vary more (Wiener's filter). A sample that is alone in its class has its guess.
+
+    Args:
+        images: reconstructions in [-1, 1], one a sample.
+        samples: the private ones, by whose images the guesses' spread is known.
+        guesses: blind ones in [-1, 1], one a sample.
     """
     flat, base = images.flatten(1).double(), guesses.flatten(1).double()
     moves = torch.zeros_like(base)

@@ -150,14 +150,26 @@ def same_class_mean(public: Samples, y: Int[Tensor, "n"]) -> Float[Tensor, "n c 
 def held_out_class_mean(
     public: Samples, held_out: Samples, y: Int[Tensor, "n"]
 ) -> Float[Tensor, "n c h w"]:
-    """For each label the mean image of its class, of public and held-out samples together."""
+    """For each label the mean image of its class, of public and held-out samples together.
+
+    Args:
+        public: samples that anybody may see.
+        held_out: the site's test samples.
+        y: classes to guess for.
+    """
     return same_class_mean(concat([replace(s, groups=None) for s in (public, held_out)]), y)
 
 
 def by_others(
     public: Samples, samples: Samples, others: Samples | None
 ) -> dict[str, Float[Tensor, "n c h w"]]:
-    """Each sample as all others of its site have it: the rest of `samples`, and `others`."""
+    """Each sample as all others of its site have it.
+
+    Args:
+        public: samples that anybody may see.
+        samples: the ones to guess, each by the rest of them.
+        others: further samples of the site; None for none.
+    """
     images, y = {}, samples.y
     for name, (base, s, t) in _rules(public, samples, others).items():
         own = samples.inputs().flatten(1).double() - base[y]
@@ -169,7 +181,13 @@ def by_others(
 def by_leaked(
     public: Samples, leaked: Samples, y: Int[Tensor, "n"]
 ) -> dict[str, Float[Tensor, "n c h w"]]:
-    """For each label what leaked samples, and public ones, say of its class."""
+    """For each label what leaked samples, and public ones, say of its class.
+
+    Args:
+        public: samples that anybody may see.
+        leaked: private ones that the attacker has.
+        y: classes to guess for.
+    """
     images = {}
     for name, (base, s, t) in _rules(public, leaked, None).items():
         guess = _Sums.of(base, leaked).guess(base[y], y, s, t, None)
@@ -180,7 +198,13 @@ def by_leaked(
 def unrelated_image(
     public: Samples, n: int, *, rng: np.random.Generator
 ) -> Float[Tensor, "n c h w"]:
-    """n public images, drawn at random."""
+    """Public images, drawn at random with replacement.
+
+    Args:
+        public: at least one.
+        n: how many.
+        rng: draws them.
+    """
     return public.inputs(rng.integers(len(public), size=n))
 
 
@@ -190,6 +214,11 @@ def shuffled(
     """Give each sample the reconstruction of a random sample of another class, if there is one.
 
     In a release of sums a class shares an image, and samples of one class resemble one another.
+
+    Args:
+        images: reconstructions, one a sample.
+        y: classes of the samples.
+        rng: draws the partners.
     """
     labels = y.numpy()
     partner = rng.permutation(len(labels))
@@ -203,7 +232,13 @@ def shuffled(
 def raw_rows(
     observation: Observation[WhiteBox], private: Samples, representation: Representation
 ) -> Observation[WhiteBox]:
-    """What the server would see, had the site sent noiseless representations of `private`."""
+    """What the server would see, had the site sent noiseless representations.
+
+    Args:
+        observation: what it really saw; all but the release stays.
+        private: the site's samples, which are represented.
+        representation: what made the release: a bottom, or the common map.
+    """
     arrays = {"z": rows_of(representation, private), "y": private.y}
     return replace(
         observation,

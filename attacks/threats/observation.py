@@ -165,6 +165,14 @@ def shadow(
     """Train a bottom of the site's architecture on public samples, under the head it was sent.
 
     The head does not move: what aligns the shadow with the site is that both serve it.
+
+    Args:
+        genome: the site's architecture.
+        spec: of the federation.
+        head: the one that the site was sent.
+        public: what the shadow trains on, at least one.
+        rng: of weights and batches.
+        optimizer: the training; the head stays whatever it says.
     """
     bottom = spec.bottom(genome, torch_generator(rng))
     fit(bottom, head, public, config=replace(optimizer, train_head=False), rng=rng)
@@ -341,7 +349,13 @@ def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor,
 def estimate_means(
     sums: Float[Tensor, "m d"], counts: Float[Tensor, "m"] | None, mu: Float[Tensor, "m d"]
 ) -> Float[Tensor, "m d"]:
-    """A class's mean: S_c / n_c clipped to norm 1, or B_c with the length of the known mu_c."""
+    """A class's mean: S_c / n_c clipped to norm 1, or B_c with the length of the known mu_c.
+
+    Args:
+        sums: noised sums of m classes.
+        counts: noised numbers of samples; None where none were sent, as of moments.
+        mu: means of public samples of the classes, whose length stands in for the unknown one.
+    """
     if counts is not None:
         return clip_rows(sums / counts.clamp(min=1.0)[:, None])
     lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=1e-6)

@@ -44,7 +44,13 @@ class Mean:
 def check_arrays(
     arrays: Mapping[str, Tensor], like: Mapping[str, Tensor], what: str = "an update"
 ) -> None:
-    """Refuse arrays of other names, shapes or types than `like` (BadInput names `what`)."""
+    """Refuse arrays of other names, shapes or types than expected.
+
+    Args:
+        arrays: from a message.
+        like: whose names, shapes and types count alone.
+        what: name of the message in the error.
+    """
     if arrays.keys() != like.keys():
         missing = sorted(like.keys() ^ arrays.keys())[0]
         raise BadInput(f"expected {what} of {len(like)} arrays, got others, as {missing!r:.60}")

@@ -48,7 +48,13 @@ class ClassMeans:
 
 
 def means_in(bundle: Bundle, classes: int, width: int) -> ClassMeans:
-    """Those of an update; BadInput if they are not of different classes, or not of this width."""
+    """Those of an update; BadInput if they are not of different classes, or not of this width.
+
+    Args:
+        bundle: of an update, untrusted.
+        classes: C; the classes in it must differ, and be 0 to C - 1.
+        width: of the representations.
+    """
     result = bundle.arrays.get("classes", torch.empty(0, dtype=torch.int64))
     k = len(result) if result.dim() == 1 else -1
     if not 0 <= k <= classes:
@@ -70,8 +76,12 @@ def release_means(
 ) -> tuple[ClassMeans, str]:
     """A site's class means and the id of their charge, which comes before anything is read.
 
-    `bound` is R, the norm to which representations are clipped under a budget; without one the
-    means are exact, of representations as they are.
+    Args:
+        site: its training samples and its ledger.
+        represent: training samples to representations (n, width).
+        spending: its plan says the noise; without a plan the means are exact.
+        round: from 1.
+        bound: R, norm to which representations are clipped under a budget, above 0.
 
     Privacy: the plan's `release_event`; without a plan none, which the ledger says.
     """
@@ -90,7 +100,14 @@ def release_means(
 def means_of(
     sums: Float[Tensor, "classes d"], counts: Float[Tensor, "classes"], noise: float, bound: float
 ) -> ClassMeans:
-    """Means of noised sums of rows of norm 1; `noise` is the standard deviation on each number."""
+    """Means of noised sums of rows of norm 1.
+
+    Args:
+        sums: noised sum of each class's rows.
+        counts: noised number of rows of each class.
+        noise: standard deviation on each number, 0 or more.
+        bound: R, by which the means are scaled back.
+    """
     kept = (counts > max(0.5, noise)).nonzero().flatten()
     means = bound * clip_rows(sums[kept] / counts[kept, None].clamp(min=1.0))
     return ClassMeans(kept, means, counts[kept])

@@ -55,7 +55,14 @@ def bottom_of(site: Site, o: Options) -> nn.Sequential:
 
 
 def first_memory(site: Site, model: nn.Module, o: Options, method: str) -> Bundle:
-    """The plan of all rounds, and the site's network before the first, by the method's seeds."""
+    """The plan of all rounds, and the site's network before the first, by the method's seeds.
+
+    Args:
+        site: its plan is for its training samples.
+        model: the site's, on any device.
+        o: settings of the method.
+        method: its name, from which the seeds of the weights come.
+    """
     planned = Planned(
         batch_size=o.batch_size,
         clip=o.clip,
@@ -77,7 +84,13 @@ def means_round(
 ) -> Turn:
     """Train the model in place, and release the class means of its bottom's representations.
 
-    `width` is that of the representations; `shared` the accuracy before training.
+    Args:
+        site: its samples and its ledger.
+        memory: of the round before; its record holds the plan.
+        model: a bottom and a last layer, on the site's device.
+        how: optimiser, round and loss.
+        width: of the representations.
+        shared: accuracy before training, on test samples; None where the method measures none.
     """
     spending, trained = train_locally(site, model, site.data.train, spending_in(memory), how)
     if trained is None:

@@ -21,7 +21,13 @@ OPTIMIZER = ("learning_rate", "optimiser", "momentum", "batch_size", "epochs", "
 
 
 def loaded(site: Site, model: Model, arrays: Mapping[str, Tensor]) -> Model:
-    """The model with these weights, on the site's device."""
+    """The model with these weights, on the site's device.
+
+    Args:
+        site: for its device.
+        model: its weights are overwritten in place.
+        arrays: one of each name of its state, of the same shape.
+    """
     model.load_state_dict(dict(arrays))
     return model.to(site.device)
 
@@ -38,7 +44,13 @@ def predictor_of(model: nn.Module) -> Predictor:
 
 
 def size_of(site: Site, model: nn.Module, about: Mapping[str, Any] | None = None) -> Size:
-    """Parameters and multiply-accumulates, and what else the report should tell."""
+    """Parameters and multiply-accumulates of a network, for the report.
+
+    Args:
+        site: for the shape of its images.
+        model: from images to logits.
+        about: what else the report should tell, JSON-able.
+    """
     macs = macs_of(model, site.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about=about or {})
 

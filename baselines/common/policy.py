@@ -75,7 +75,13 @@ def chances(
 def drawn(
     logits: Float64[np.ndarray, "entries"], menus: Sequence[Menu], rng: np.random.Generator
 ) -> Choice:
-    """A choice, by its chances."""
+    """A choice, by its chances.
+
+    Args:
+        logits: of all entries of all menus, one after the other.
+        menus: entries to choose from, one menu a choice.
+        rng: draws one entry of each menu.
+    """
     return tuple(int(rng.choice(len(p), p=p)) for p in chances(logits, menus))
 
 
@@ -87,7 +93,13 @@ def likeliest(logits: Float64[np.ndarray, "entries"], menus: Sequence[Menu]) -> 
 def score(
     logits: Float64[np.ndarray, "entries"], menus: Sequence[Menu], choice: Choice
 ) -> Float64[np.ndarray, "entries"]:
-    """The gradient of the logarithm of a choice's chance."""
+    """The gradient of the logarithm of a choice's chance.
+
+    Args:
+        logits: of all entries of all menus, one after the other.
+        menus: as for `drawn`.
+        choice: a place in each menu.
+    """
     parts = [-p for p in chances(logits, menus)]
     for part, at in zip(parts, choice, strict=True):
         part[at] += 1.0
@@ -102,7 +114,15 @@ def learnt(
     rate: float,
     baseline: Baseline,
 ) -> Policies:
-    """The policies after a round's rewards, each for the choice that its site tried."""
+    """The policies after a round's rewards, each for the choice that its site tried.
+
+    Args:
+        policies: of the sites, before the round.
+        menus: as for `drawn`.
+        rewards: by site, its choice and accuracy in [0, 1].
+        rate: step size, above 0.
+        baseline: what a reward is compared with.
+    """
     new = Policies(**{f.name: getattr(policies, f.name).copy() for f in fields(policies)})
     known = policies.steps > 0
     best = float(policies.rewards[known].mean()) if known.any() else None

@@ -115,7 +115,13 @@ def current(site: Site, spending: Spending) -> Spending:
 
 
 def after_round(site: Site, spending: Spending, *, releases: int = 0) -> Spending:
-    """The same after a round of training, and so many releases, that are charged."""
+    """The same after a round of training, and releases, that are charged.
+
+    Args:
+        site: for the charges of its ledger.
+        spending: before the round.
+        releases: how many the round made besides training, 0 or more.
+    """
     plan = spending.plan
     if plan is not None:
         rounds, left = max(0, plan.rounds - 1), max(0, plan.releases - releases)
@@ -138,6 +144,12 @@ def charged(site: Site, mechanism: Mechanism, event: Event | None, round: int) -
 
     Use it as `with charged(...) as receipt:` around what reads. BudgetExhausted if it does not fit;
     BadInput if the ledger protects groups, and the samples have none.
+
+    Args:
+        site: whose ledger is charged.
+        mechanism: name, sensitivity, phase and subset, as the ledger's line has them.
+        event: as it is priced; None: without protection, which the run's settings must allow.
+        round: from 1.
     """
     check_unit(site.account.unit, site.data.train.groups)
     return site.ledger.charge(

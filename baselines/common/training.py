@@ -41,6 +41,13 @@ def train_locally(
     None for that, and nothing is trained, where the budget pays for no further round. Where
     training diverges, to weights that no message may hold, the model keeps those from before.
 
+    Args:
+        site: its ledger and the shared settings.
+        model: trains in place, on the site's device.
+        samples: of the site, that the plan is for.
+        spending: the plan before the round; without one training is without privacy.
+        how: optimiser, round, loss and clipping.
+
     Privacy: the weights cost the plan's `training_event`; all that is computed of them and of
     public samples is post-processing. What else reads the samples needs a charge of its own.
     """
@@ -84,7 +91,12 @@ def weights_round(
 ) -> Turn:
     """Train a model in place, and send its weights with a record.
 
-    `memory` holds the weights that it has by now, which a site keeps that cannot pay for the round.
+    Args:
+        site: its training samples and its ledger.
+        model: the weights that were sent are in it already.
+        memory: holds the weights that a site keeps that cannot pay for the round, and its plan.
+        how: optimiser, round and loss.
+        record: sent beside the weights, JSON-able; of public or noised numbers alone.
     """
     shared = accuracy_at(site, model)
     spending, receipt = train_locally(site, model, site.data.train, spending_in(memory), how)

@@ -55,6 +55,12 @@ def one_of_five(shape: tuple[int, int, int], which: int, sizes: Five) -> nn.Sequ
     """Bottom number `which` (0 to 4) of FedGH: two convolutions and two layers, without norms.
 
     Images of a side below `LARGE` get kernels of 3x3 with padding, and are pooled while they can.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        which: number of the bottom, 0 to 4.
+        sizes: channels and widths of the five.
+
     Source: Yi et al. 2023 (FedGH), code of its CNNs.
     """
     channels, height, width = shape
@@ -96,7 +102,15 @@ def norm_layer(channels: int, norm: Norm) -> nn.Module:
 def convolutional(
     shape: tuple[int, int, int], classes: int, widths: Sequence[int], hidden: int, norm: Norm
 ) -> nn.Sequential:
-    """Convolutions 3x3 with norm, ReLU and a pool each, then a hidden layer and the logits."""
+    """Convolutions 3x3 with norm, ReLU and a pool each, then a hidden layer and the logits.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        classes: width of the logits.
+        widths: channels of the convolutions, first to last.
+        hidden: width of the hidden layer.
+        norm: "group" (allowed under DP) or "batch".
+    """
     channels, height, width = shape
     layers: list[nn.Module] = []
     for wide in widths:

@@ -88,7 +88,13 @@ class Genotype:
 
     @staticmethod
     def checked(record: Mapping[str, Any], space: DartsSpace, strongest: int = 2) -> "Genotype":
-        """Read `to_json` back from a message; BadInput if it is no architecture of the space."""
+        """Read `to_json` back from a message; BadInput if it is no architecture of the space.
+
+        Args:
+            record: from a message, untrusted.
+            space: nodes and operations that it may have.
+            strongest: edges that each node keeps.
+        """
         try:
             genotype = Genotype.from_json(record)
             fits = set(record) == {"normal", "reduction"} and all(
@@ -155,7 +161,13 @@ def _separable(channels: int, kernel: int, stride: int, dilation: int = 1) -> li
 
 
 def operation(name: str, channels: int, stride: int) -> nn.Module:
-    """One operation of `OPERATIONS` but "none", on a map of so many channels."""
+    """One operation of `OPERATIONS` but "none", on a map of so many channels.
+
+    Args:
+        name: one of `OPERATIONS` but "none".
+        channels: of its input and output.
+        stride: 1, or 2 where it halves the map.
+    """
     kind, side = name.rsplit("_", 1)[0], int(name[-1]) if name[-1].isdigit() else 0
     if kind == "max_pool":
         return nn.Sequential(nn.MaxPool2d(3, stride, padding=1), norm_of(channels))

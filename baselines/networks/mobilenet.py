@@ -111,7 +111,14 @@ FIRST_STRIDE = 2  # of the convolution before all stages
 
 
 def scaled(scale: float, stages: int, most_blocks: int, last: int) -> Space:
-    """The published space, smaller: its first stages, with fewer channels and blocks."""
+    """The published space, smaller: its first stages, with fewer channels and blocks.
+
+    Args:
+        scale: factor on the channels, in (0, 1].
+        stages: how many of the published ones stay, from the first.
+        most_blocks: of a stage.
+        last: channels of the last convolution.
+    """
 
     def wide(channels: int) -> int:
         return max(2, round(channels * scale))
@@ -167,7 +174,15 @@ class InvertedResidual(nn.Module):
 def mobilenet(
     space: Space, choice: Sequence[int], shape: tuple[int, int, int], classes: int, norm: Norm
 ) -> nn.Sequential:
-    """The sub-network of a choice, from images to logits."""
+    """The sub-network of a choice, from images to logits.
+
+    Args:
+        space: its stages, and the menus of their settings.
+        choice: a channel, depth or other setting of each menu, as `Space` orders them.
+        shape: (channels, height, width) of an image.
+        classes: width of the logits.
+        norm: "group" (allowed under DP) or "batch".
+    """
     strides = strides_for([FIRST_STRIDE, *(s.stride for s in space.stages)], min(shape[1:]))
     first = nn.Conv2d(shape[0], space.first, 3, strides[0], 1, bias=False)
     channels, stages = space.first, list[nn.Module]()

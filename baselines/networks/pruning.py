@@ -41,8 +41,13 @@ def plain_network(
 ) -> nn.Sequential:
     """Convolutions 3x3 with norm, ReLU and a pool each, then hidden layers and the logits.
 
-    `together`: channels that a group norm normalises together, and so the step of pruning; the
-    widths of convolutions are rounded up to multiples of it.
+    Args:
+        shape: (channels, height, width) of an image.
+        classes: width of the logits.
+        widths: channels of the convolutions, each rounded up to a multiple of `together`.
+        hidden: widths of the hidden layers.
+        norm: "group" (allowed under DP) or "batch".
+        together: channels that a group norm normalises together, and so the step of pruning.
     """
     channels, height, width = shape
     layers: list[nn.Module] = []
@@ -105,7 +110,13 @@ def check_prunable(model: nn.Sequential) -> None:
 
 
 def strongest(model: nn.Sequential, at: int, count: int) -> list[int]:
-    """The filters of largest l2 norm, in their order; `count` is a multiple of `unit_of`."""
+    """The filters of largest l2 norm, in their order.
+
+    Args:
+        model: of `plain_network`.
+        at: place of the layer in it.
+        count: how many, a multiple of `unit_of`.
+    """
     unit = unit_of(model, at)
     power = _weight(model[at]).detach().flatten(1).square().sum(1).reshape(-1, unit).sum(1)
     units = power.argsort(descending=True, stable=True)[: count // unit].sort().values
@@ -113,7 +124,13 @@ def strongest(model: nn.Sequential, at: int, count: int) -> list[int]:
 
 
 def kept(model: nn.Sequential, at: int, filters: Sequence[int]) -> nn.Sequential:
-    """A copy of the network with these filters of one layer; whole units, in order."""
+    """A copy of the network with these filters of one layer; whole units, in order.
+
+    Args:
+        model: of `plain_network`; it stays as it is.
+        at: place of the layer in it.
+        filters: numbers of those to keep, ascending, in whole units.
+    """
     old, index = len(_weight(model[at])), torch.tensor(list(filters))
     layers = [deepcopy(layer) for layer in model]
     layers[at] = _sliced(layers[at], outputs=index)
@@ -144,7 +161,14 @@ def reduced(
     model: nn.Sequential, at: int, budget: float, resource: Resource
 ) -> nn.Sequential | None:
     """The network with as many of a layer's strongest filters as the budget allows, and fewer than
-    before; None if even the last unit is too much."""
+    before; None if even the last unit is too much.
+
+    Args:
+        model: of `plain_network`; it stays as it is.
+        at: place of the layer in it.
+        budget: the most that the result may cost, in the resource's unit.
+        resource: cost of a network.
+    """
     unit = unit_of(model, at)
     low, high, result = 1, len(_weight(model[at])) // unit - 1, None
     while low <= high:
@@ -160,7 +184,13 @@ def reduced(
 def candidates(
     model: nn.Sequential, budget: float, resource: Resource
 ) -> list[tuple[int, nn.Sequential]]:
-    """One pruned network a layer that can meet the budget, with the place of the layer."""
+    """One pruned network a layer that can meet the budget, with the place of the layer.
+
+    Args:
+        model: of `plain_network`; it stays as it is.
+        budget: the most that a candidate may cost, in the resource's unit.
+        resource: cost of a network.
+    """
     results = ((at, reduced(model, at, budget, resource)) for at in prunable(model))
     return [(at, smaller) for at, smaller in results if smaller is not None]
 
@@ -175,7 +205,13 @@ def uniform(model: nn.Sequential, multiplier: float) -> nn.Sequential:
 
 
 def uniform_within(model: nn.Sequential, budget: float, resource: Resource) -> nn.Sequential | None:
-    """The rival at the largest width multiplier that the budget allows; None if none does."""
+    """The rival at the largest width multiplier that the budget allows; None if none does.
+
+    Args:
+        model: of `plain_network`; it stays as it is.
+        budget: the most that the result may cost, in the resource's unit.
+        resource: cost of a network.
+    """
     low, high, result = 0.0, 1.0, None
     for _ in range(12):
         middle = (low + high) / 2
@@ -216,8 +252,14 @@ def layer_times(model: nn.Sequential, shape: Shape) -> list[float]:
 def resource_of(kind: Kind, shape: Shape, times: Sequence[float], whole: nn.Sequential) -> Resource:
     """How a resource is counted, for one sample.
 
-    Latency is estimated: the `times` of the layers of the `whole` network, in ms, each in
-    proportion to the layer's MACs, or to its outputs where it has none.
+    Latency is estimated from the layers' times, each in proportion to the layer's MACs, or to its
+    outputs where it has none.
+
+    Args:
+        kind: what is counted.
+        shape: (channels, height, width) of an image.
+        times: of the layers of `whole`, in ms; of other kinds not read.
+        whole: the network before any pruning.
     """
     if kind == "macs":
         return lambda model: float(sum(macs_by_layer(model, shape)))

@@ -26,9 +26,15 @@ def vgg(
     hidden: int,
     norm: Norm,
 ) -> nn.Sequential:
-    """A network of `depth` layers: `features`, then `classifier` with two layers of `hidden`.
+    """A network: `features`, then `classifier` with two hidden layers.
 
-    A pool that is left out keeps its place, so that layers have the same names for all images.
+    Args:
+        depth: number of layers, a key of `STAGES`.
+        shape: (channels, height, width) of an image.
+        classes: width of the logits.
+        width: channels of the first convolutions, which later ones multiply.
+        hidden: width of the two hidden layers.
+        norm: "group" (allowed under DP) or "batch".
     """
     channels, height, across = shape
     features: list[nn.Module] = []

@@ -49,9 +49,13 @@ class Carrier(Protocol):
     ) -> Iterator[tuple[str, bytes]]:
         """Bring each named site its frame; yields (name, answer) as they come.
 
-        Ends after so many seconds at the latest (None: when all have answered, or cannot), and
-        raises nothing for a site that does not answer. An answer of more than `cap` bytes is kept
-        out before it has come, where that can be, and is yielded as one of no bytes.
+        It raises nothing for a site that does not answer.
+
+        Args:
+            frames: what each site is sent, by its name.
+            seconds: after which it ends at the latest; None: when all have answered, or cannot.
+            cap: bytes of the largest answer; a larger one is kept out before it has come, where
+                that can be, and is yielded as one of no bytes.
         """
         ...
 

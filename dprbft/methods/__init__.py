@@ -32,7 +32,15 @@ class Method(Protocol):
         round: int,
         rng: np.random.Generator,
     ) -> Broadcast:
-        """The server's answer to one round's releases."""
+        """The server's answer to one round's releases.
+
+        Args:
+            side: configuration, facts and public samples: what the server knows besides messages.
+            releases: of this round, in the order of the sites; read one at a time, and may be none.
+            previous: what the sites were sent before this round.
+            round: from 1.
+            rng: of this round, from the run's seed, so that a resumed run draws the same.
+        """
 
 
 @runtime_checkable
@@ -42,10 +50,24 @@ class RoundMethod(Method, Protocol):
     def site_round(
         self, site: Site, state: State, broadcast: Broadcast, round: int
     ) -> tuple[State, Release | None]:
-        """A participant's round: train, then release or not. Charges come before touches."""
+        """A participant's round: train, then release or not. Charges come before touches.
+
+        Args:
+            site: its samples, its ledger and the shared settings.
+            state: what the site kept of the round before; return a new one.
+            broadcast: what the server sent for this round.
+            round: from 1.
+        """
 
     def site_finish(self, site: Site, state: State, broadcast: Broadcast, round: int) -> State:
-        """What a participant makes of the answer."""
+        """What a participant makes of the answer.
+
+        Args:
+            site: its samples, its ledger and the shared settings.
+            state: what `site_round` returned in this round.
+            broadcast: the server's answer to this round's releases.
+            round: from 1, that of the answer.
+        """
 
 
 HOMES = {

@@ -86,7 +86,15 @@ def open_hub(
 ) -> OpenRun:
     """A run over sites that a carrier brings frames to; its directory is made already.
 
-    `keys` are the sites' public keys (PEM), by name. BadInput if a name cannot cross the wire.
+    BadInput if a name cannot cross the wire.
+
+    Args:
+        run: the run's directory.
+        config: of the run, with sites elsewhere.
+        hub: names of the sites, deadlines and limits.
+        carrier: brings frames to the sites.
+        keys: the sites' public keys (PEM), by name; None where nothing is signed.
+        listener: called with each event of the run.
     """
     sites = Remote(RunView(run, config), hub.minimum)
 

@@ -53,7 +53,15 @@ Dealt = Mapping[int, Mapping[int, bytes]]
 def read_answer(
     session: Session, content: bytes, site: int, dealt: Dealt, survivors: Collection[int]
 ) -> UnmaskAnswer:
-    """A site's answer, of right shares alone; BadInput if one is not what was dealt to the site."""
+    """A site's answer, of right shares alone; BadInput if one is not what was dealt to the site.
+
+    Args:
+        session: of this sum.
+        content: untrusted bytes of the site's message.
+        site: whose answer it is.
+        dealt: what was dealt to the site.
+        survivors: sites whose masked vectors came.
+    """
     answer = UnmaskAnswer.from_bytes(content, site)
     lost = dealt.keys() - set(survivors)
     if not (answer.of_self.keys() <= set(survivors) and answer.of_pair.keys() <= lost):

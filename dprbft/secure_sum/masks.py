@@ -33,14 +33,29 @@ def key_stream(key: bytes, size: int) -> Vector:
 
 
 def self_mask(seed: bytes, session: Session, site: int, size: int) -> Vector:
-    """What a site adds for itself; it is taken off the sum if the site is among the survivors."""
+    """What a site adds for itself; it is taken off the sum if the site is among the survivors.
+
+    Args:
+        seed: 16 secret bytes of the site.
+        session: of this sum; the same seed masks another one differently.
+        site: whose mask it is.
+        size: numbers of the vector.
+    """
     return key_stream(derived(seed, session, "self mask", site), size)
 
 
 def pair_mask(
     private: X25519PrivateKey, session: Session, own: int, peer: tuple[int, bytes], size: int
 ) -> Vector:
-    """What site `own` adds for a peer (site, public key); the peer's part is its negative."""
+    """What a site adds for a peer; the peer's part is its negative.
+
+    Args:
+        private: the site's own key.
+        session: of this sum.
+        own: number of the site.
+        peer: number of the other one, and its public key (32 bytes).
+        size: numbers of the vector.
+    """
     site, public = peer
     secret = agreed(private, public, site)
     stream = key_stream(derived(secret, session, "pair mask", *sorted((own, site))), size)

@@ -65,7 +65,14 @@ class SumPlan:
 
     @staticmethod
     def new(round: int, sites: tuple[int, ...], missing: int, noise: float) -> "SumPlan":
-        """A plan that nobody has seen before."""
+        """A plan that nobody has seen before.
+
+        Args:
+            round: from 1.
+            sites: numbers of those that take part, ascending.
+            missing: t, how many of them may be gone, below a third.
+            noise: noise multiplier of the sum, 0 or more.
+        """
         return SumPlan(os.urandom(16).hex(), round, sites, missing, noise)
 
     @property

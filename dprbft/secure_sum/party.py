@@ -75,7 +75,13 @@ class Party:
 
     @staticmethod
     def new(session: Session, site: int, signing: Signing | None = None) -> "Party":
-        """Fresh seeds from the operating system; BadInput if the site does not take part."""
+        """Fresh seeds from the operating system; BadInput if the site does not take part.
+
+        Args:
+            session: of this sum, the same at all its sites.
+            site: number of the site in it.
+            signing: how its keys are signed; None where nothing is.
+        """
         session.position(site)
         return Party(session, site, signing, Seeds(*(os.urandom(SEED_BYTES) for _ in range(3))))
 

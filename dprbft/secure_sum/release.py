@@ -19,7 +19,13 @@ def masked_size(width: int, classes: int) -> int:
 
 
 def noise_of(plan: SumPlan, width: int, classes: int) -> SumNoise:
-    """The noise of a planned sum, which all its sites and the server compute alike."""
+    """The noise of a planned sum, which all its sites and the server compute alike.
+
+    Args:
+        plan: multiplier, sites and how many may be missing.
+        width: d, of the representations.
+        classes: C.
+    """
     kind, sites = summed_kind(KIND), len(plan.sites)
     size = kind.numbers_of(width, classes)
     return SumNoise.of(kind, plan.noise_multiplier, sites, plan.missing, size)
@@ -31,6 +37,13 @@ def to_vector(steps: Int64[np.ndarray, "k"]) -> Vector:
 
 
 def from_total(total: Vector, classes: int, noise: SumNoise, present: int) -> Moments:
-    """What the sum over so many sites says; its variance is that of all their shares."""
+    """What the sum over the sites says; its variance is that of all their shares.
+
+    Args:
+        total: modulo 2^64, without masks.
+        classes: C.
+        noise: of the planned sum.
+        present: how many sites are in it.
+    """
     numbers = from_steps(total.view(np.int64), noise.step)
     return summed_kind(KIND).from_numbers(numbers, classes, noise.scale(present))

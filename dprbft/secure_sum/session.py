@@ -23,13 +23,17 @@ def most_missing(sites: int) -> int:
 
 
 def worth_summing(needed: Mapping[int, float], least: int, missing: int) -> tuple[int, ...]:
-    """Those of the sites, `least` or more, whose sum has the least noise for its size, ascending.
+    """The sites whose sum has the least noise for its size, ascending.
 
-    `needed` are the noise multipliers of their budgets. A sum has the largest of its sites: one
-    with little budget left would cost all others theirs. It is left out, pays nothing for the sum,
-    and gets its head as all do. At most `missing` sites are, and the sum of the others bears as
-    many missing as that of all: few sites that ask for little noise cannot put many out. Nobody,
-    if there are too few for what may be missing.
+    A sum has the largest noise of its sites: one with little budget left would cost all others
+    theirs. It is left out, pays nothing for the sum, and gets its head as all do. The sum of the
+    others bears as many missing as that of all: few sites that ask for little noise cannot put many
+    out. Nobody, if there are too few for what may be missing.
+
+    Args:
+        needed: noise multiplier that each site's budget asks for, by its number.
+        least: fewest sites of a sum.
+        missing: t, the most that are left out, and that may be gone.
     """
     order = sorted(needed, key=lambda site: (needed[site], site))
     most = len(order)

@@ -42,7 +42,13 @@ def split(secret: bytes, session: Session) -> dict[int, bytes]:
 
 
 def combine(shares: Mapping[int, bytes], session: Session, what: str = "shares") -> bytes:
-    """The secret that n - t shares or more open; a wrong one if any share is wrong."""
+    """The secret that n - t shares or more open; a wrong one if any share is wrong.
+
+    Args:
+        shares: by site; a wrong one gives a wrong secret.
+        session: of this sum, with n and t.
+        what: name of the shares in a message.
+    """
     session.check_enough(len(shares), what)
     chosen = sorted(shares)[: session.threshold]
     if any(len(shares[site]) != SEED_BYTES for site in chosen):

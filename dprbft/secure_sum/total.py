@@ -48,14 +48,18 @@ def total(
     masked: Mapping[int, Masked],
     answers: Mapping[int, bytes],
 ) -> Vector:
-    """The sum of the vectors of the sites in `masked`, modulo 2^64.
-
-    Each argument is by site: `keys` announced, `dealt` by `Party.shares`, `masked` vectors of one
-    length, `answers` of `Party.unmask(masked)`.
+    """The sum of the sites' vectors, modulo 2^64.
 
     BadInput if too few sites are there at any step, with fewer than n - t right answers, a secret
     does not fit what its site announced, or the sum is not what unmasked vectors can come to, as
     where a masked vector was changed.
+
+    Args:
+        session: of this sum, with n and t.
+        keys: announced, by site.
+        dealt: by `Party.shares` of each site.
+        masked: vectors of one length, by site; these are summed.
+        answers: of `Party.unmask(masked)`, by site.
     """
     known = read_keys(session, keys)
     summed = _sum(session, known, masked)

@@ -85,7 +85,14 @@ def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[S
 
 
 def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> SiteSettings:
-    """Settings of a site that is made for a run: its lifetime budget is that of this run."""
+    """Settings of a site that is made for a run: its lifetime budget is that of this run.
+
+    Args:
+        config: of the run.
+        i: number of the site, from 0.
+        name: of the site.
+        data: path of its samples, from its folder.
+    """
     budget, unprotected = config.budget(i), config.privacy.allow_unprotected
     releases = (*allowed_releases(unprotected=unprotected), *config.leaves)
     return SiteSettings(
@@ -100,7 +107,13 @@ def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> Site
 
 
 def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePaths, ...]:
-    """Write a directory for each site."""
+    """Write a directory for each site.
+
+    Args:
+        run: the run's directory.
+        config: of the run.
+        federation: the sites' samples, and the keys of their splits.
+    """
     sites = []
     for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):
         folder = sites_folder(run) / NAME.format(i)

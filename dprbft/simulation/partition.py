@@ -47,7 +47,11 @@ def partition(
 ) -> list[Int64[np.ndarray, "_"]]:
     """Give each site its samples: K disjoint, sorted, non-empty index arrays.
 
-    `groups` are those of the samples, for "natural" alone.
+    Args:
+        y: classes (n,) of the samples.
+        how: the scheme, and K, its number of sites.
+        rng: draws who gets what.
+        groups: of the samples, for "natural" alone.
     """
     labels, clients = np.asarray(y), how.clients
     if clients < 1 or clients > len(labels):
@@ -84,8 +88,13 @@ def partition_whole(
 ) -> list[Int64[np.ndarray, "_"]]:
     """`partition` of privacy units, say patients: all samples of one go to the same site.
 
-    A unit counts as one sample, of the class of its first. Privacy: what is promised for a unit
-    holds at one site, so that one who had samples at two would lose twice as much.
+    A unit counts as one sample, of the class of its first.
+
+    Args:
+        y: classes (n,) of the samples.
+        units: the unit of each sample.
+        how: the scheme, and K, its number of sites.
+        rng: draws who gets what.
     """
     _, first, unit = np.unique(units, return_index=True, return_inverse=True)
     parts = partition(np.asarray(y)[first], how, rng)

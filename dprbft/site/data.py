@@ -70,8 +70,14 @@ def load_data(
     """Load and divide a site's samples.
 
     BadInput if they do not fit what the owner declares, and, in a run of this machine, if there are
-    too few of them or one is `public` too. A hub elsewhere could find out by refusals how many
+    too few of them or one is public, too. A hub elsewhere could find out by refusals how many
     samples a site has, and which: there the owner alone is told.
+
+    Args:
+        paths: of the site and its run.
+        config: of the run: splits and seed.
+        facts: of the federation.
+        public: sets of the run, none of whose samples may be the site's.
     """
     settings = read_site(paths.folder)
     samples, values = samples_and_values(paths.folder, settings, facts)
@@ -88,7 +94,13 @@ def load_data(
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
-    """All samples of a site, as the federation's facts say."""
+    """All samples of a site, as the federation's facts say.
+
+    Args:
+        folder: the site's; paths in the settings start there.
+        settings: the owner's.
+        facts: of the federation.
+    """
     return samples_and_values(folder, settings, facts)[0]
 
 
@@ -99,6 +111,11 @@ def samples_and_values(
 
     Where the owner declares facts, these decide about each row by itself, whatever classes a run
     has besides. What does not fit is left out or changed, which a warning tells the owner.
+
+    Args:
+        folder: the site's; paths in the settings start there.
+        settings: the owner's.
+        facts: of the federation; those that the owner declares go before.
     """
     note_rows_read()
     path = data_path(folder, settings)
@@ -136,8 +153,14 @@ def declared(
 ) -> tuple[Facts, Samples]:
     """What an owner declares of the data, by what they look like, and the samples themselves.
 
-    `public` is a data set that anybody may see: it gives scale and categories of columns. `facts`
-    are a federation's, which the owner takes over. BadInput if the samples do not fit them.
+    BadInput if the samples do not fit the facts.
+
+    Args:
+        folder: the site's; paths in the settings start there.
+        settings: the owner's.
+        public: a data set that anybody may see, which gives scale and categories of columns; None:
+            the samples do.
+        facts: a federation's, which the owner takes over; None: inferred.
     """
     path, table = str(data_path(folder, settings)), settings.table
     how = reading_of(facts, table) if facts else Reading(table=table)
@@ -175,6 +198,13 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
 
     BadInput, in a run of this machine, if one of them is empty, or delta too large for them. In a
     run among machines no refusal depends on how many samples there are: empty splits serve, too.
+
+    Args:
+        id: number of the site, from 0.
+        name: of the site, for messages.
+        samples: all of the site's.
+        key: of the hash that divides them, secret.
+        config: of the run: shares of the splits.
     """
     data = config.data
     s = hashed_split(

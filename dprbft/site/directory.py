@@ -114,9 +114,13 @@ def write_site(
     facts: Facts | None = None,
     key: bytes | None = None,
 ) -> None:
-    """Make a site's directory; BadInput if there is one. `key` of None: a random one.
+    """Make a site's directory; BadInput if there is one.
 
-    `facts` are what the owner declares; None for a site of one run, which knows them.
+    Args:
+        folder: must not be there.
+        settings: the owner's.
+        facts: what the owner declares; None for a site of one run, which knows them.
+        key: of the splits' hash, 32 secret bytes; None: drawn at random.
     """
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")

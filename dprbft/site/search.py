@@ -127,7 +127,13 @@ def _check_paid(site: Site, receipt: dict[str, Any], path: Path) -> None:
 
 
 def search_space(config: RunConfig, spec: NetworkSpec, home: Path | None) -> SearchSpace:
-    """The space with its limits; without a site's folder, as if every latency were allowed."""
+    """The space with its limits.
+
+    Args:
+        config: of the run: blocks, widths and limits.
+        spec: shape and width of the networks.
+        home: the site's folder, which keeps its latencies; None: as if every latency were allowed.
+    """
     s = config.search
     limits = Constraints(
         parameters=s.max_parameters,

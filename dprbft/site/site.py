@@ -208,7 +208,13 @@ def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
 
 
 def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
-    """A site in a run that it has joined."""
+    """A site in a run that it has joined.
+
+    Args:
+        paths: of the site and its run.
+        device: "cpu" or "cuda".
+        workers: processes of the site, at least 1.
+    """
     noted = hello_file(paths.home)
     if not noted.is_file():
         raise BadInput(f"expected a run that the site has joined, got {paths.run}; say hello first")

@@ -86,7 +86,13 @@ def linear_cost(inputs: int, outputs: int) -> Cost:
 
 @lru_cache(maxsize=1 << 16)
 def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
-    """The cost of one block on a map of `shape`; BadInput where `shape_after` raises it."""
+    """The cost of one block on a map of `shape`; BadInput where `shape_after` raises it.
+
+    Args:
+        block: a convolution, a pool or a custom block.
+        shape: (channels, height, width) of the map before it.
+        norm: "group" or "batch", of a convolution.
+    """
     c, h, w = shape
     k, *sides = shape_after(block, shape)
     if isinstance(block, PoolBlock):

@@ -27,7 +27,14 @@ class Head(nn.Module):
 
 
 def build_head(width: int, classes: int, *, init: HeadInit, generator: torch.Generator) -> Head:
-    """Build a head: "random" (torch's default distribution) or the public simplex ETF."""
+    """Build a head: "random" (torch's default distribution) or the public simplex ETF.
+
+    Args:
+        width: d, at least 1.
+        classes: C, at least 1.
+        init: "random" for torch's default distribution, "etf" for the public simplex.
+        generator: draws the weights of a random head; the simplex has none.
+    """
     head = Head(width, classes)
     bound = 1 / math.sqrt(width)
     with torch.no_grad():

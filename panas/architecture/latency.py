@@ -31,8 +31,11 @@ def measure(
 ) -> LatencyTable:
     """Time the forward pass of every block of a space: one image, one thread, the CPU.
 
-    The median counts of `repeats` >= 1 passes after an untimed one; `clock` tells nanoseconds. The
-    space's limits and the spec's shape play no part.
+    Args:
+        space: its blocks and shape; its limits play no part.
+        spec: width, classes and norm; its shape plays no part.
+        repeats: passes whose median counts, at least 1, after an untimed one.
+        clock: tells nanoseconds; another one for tests.
     """
     if repeats < 1:
         raise BadInput(f"expected repeats of at least 1, got {repeats}; raise them")
@@ -54,7 +57,14 @@ def measure(
 def limited(
     space: SearchSpace, spec: NetworkSpec, constraints: Constraints, table: Path | None = None
 ) -> SearchSpace:
-    """The space within the constraints; latencies are measured once, and kept at `table`."""
+    """The space within some constraints; latencies are measured once.
+
+    Args:
+        space: comes back as it is where nothing is constrained.
+        spec: of the networks that are limited.
+        constraints: the most that a whole network may cost.
+        table: file that keeps the latencies; None measures them anew.
+    """
     if constraints == Constraints():
         return space
     latency = None if constraints.latency_ms is None else _measured(space, spec, table)

@@ -195,7 +195,11 @@ State = tuple[Shape, int, bool]  # of the map; blocks left; is there a block tha
 class FeasibilityTable:
     """What genomes and their beginnings cost, and whether they can keep the limits.
 
-    `after` gives the shape behind a block, or None where the block may not stand.
+    Args:
+        limits: the most that a genome may cost.
+        shape: (channels, height, width) of an image.
+        menu: every block that a genome may have.
+        after: gives the shape behind a block, or None where the block may not stand.
     """
 
     def __init__(self, limits: Limits, shape: Shape, menu: Sequence[Block], after: After) -> None:

@@ -58,7 +58,14 @@ class SeparableBlock(nn.Module):
 
 
 class Bottom(nn.Module):
-    """Blocks and adaptation layer: images to representations, of norm at most 1 with `unit`."""
+    """Blocks and adaptation layer: images to representations, of norm at most 1 with `unit`.
+
+    Args:
+        blocks: modules, input side first.
+        last: channels of the last map, at least 1.
+        width: d, at least 1.
+        unit: scale each representation to norm 1.
+    """
 
     def __init__(self, blocks: list[nn.Module], last: int, width: int, unit: bool) -> None:
         super().__init__()
@@ -95,6 +102,12 @@ def build_bottom(
     Raises:
         BadInput: if the map shrinks to nothing.
 
+    >>> import torch
+    >>> import panas
+    >>> genome = panas.Genome.parse("c8k3-max-c16k3")
+    >>> bottom = panas.build_bottom(genome, shape=(1, 8, 8), width=4)
+    >>> tuple(bottom(torch.zeros(5, 1, 8, 8)).shape)
+    (5, 4)
     """
     blocks: list[nn.Module] = []
     for block in genome.blocks:
@@ -116,7 +129,14 @@ def build_bottom(
 def build_block(
     block: Block, in_channels: int, norm: Norm, generator: torch.Generator | None = None
 ) -> nn.Module:
-    """Build the module of one block; `generator` seeds the weights of a custom block only."""
+    """Build the module of one block.
+
+    Args:
+        block: a convolution, a pool or a custom block.
+        in_channels: of the map before it, at least 1.
+        norm: "group" (allowed under DP) or "batch", of a convolution.
+        generator: seeds the weights of a custom block only; None: torch's global one.
+    """
     if isinstance(block, ConvBlock):
         return SeparableBlock(in_channels, block, norm)
     if isinstance(block, PoolBlock):
@@ -170,7 +190,13 @@ class NetworkSpec:
     def network(
         self, genome: Genome, rng: np.random.Generator, device: str | torch.device = "cpu"
     ) -> tuple[Bottom, Head]:
-        """Bottom and head, their weights seeded by the next draw of `rng`."""
+        """Bottom and head, their weights seeded by the next draw of `rng`.
+
+        Args:
+            genome: what the bottom is built from; the head depends on this spec alone.
+            rng: seeds the weights by its next draw.
+            device: where both modules go, as "cpu" or "cuda".
+        """
         generator = torch_generator(rng)
         return self.bottom(genome, generator).to(device), self.head(generator).to(device)
 

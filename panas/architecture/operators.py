@@ -56,6 +56,12 @@ def mutate(
     """Draw a mutation among those with a valid outcome, a place, and an outcome there, uniformly.
 
     Returns the genome itself only if there is none (a space of one genome).
+
+    Args:
+        space: the outcome lies in it.
+        genome: of the space.
+        rng: draws mutation, place and outcome.
+        mutations: those to draw from.
     """
     space.check(genome)
 
@@ -90,6 +96,12 @@ def crossover(
 
     The pair of cuts is drawn uniformly among those that make both children valid; if there is
     none, the parents come back.
+
+    Args:
+        space: both children lie in it.
+        a: of the space; its head begins the first child.
+        b: of the space; its head begins the second child.
+        rng: draws the pair of cuts.
     """
     space.check(a)
     space.check(b)

@@ -32,7 +32,13 @@ from panas.runtime.typed import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Bounds and menus of the genomes for images of one shape."""
+    """Bounds and menus of the genomes for images of one shape.
+
+    >>> import panas
+    >>> space = panas.SearchSpace(shape=(1, 8, 8), max_blocks=4, widths=(16, 32))
+    >>> space.max_pools, space.allows(panas.Genome.parse("c16k3-max-c32k5"))
+    (2, True)
+    """
 
     shape: Shape  # (channels, height, width) of one image, each at least 1
     min_blocks: int = 3  # at least 1

@@ -1,4 +1,12 @@
-"""A user's own data as `Samples`: from a torch data set, or from a pair of arrays."""
+"""A user's own data as `Samples`: from a torch data set, or from a pair of arrays.
+
+>>> import numpy as np
+>>> import panas
+>>> images = np.zeros((5, 8, 8, 3), dtype=np.uint8)  # channels last
+>>> samples = panas.as_samples((images, [0, 1, 2, 0, 1]))
+>>> samples.shape, samples.classes
+((3, 8, 8), 3)
+"""
 
 import warnings
 from dataclasses import replace

@@ -145,10 +145,14 @@ def infer(
 
 
 def fit(raw: Raw, facts: Facts, called: str = "the data") -> Samples:
-    """Samples as a federation's networks take them, of data, `called` so, that fit its facts.
+    """Samples as a federation's networks take them, of data that fit its facts.
 
-    BadInput says which fact they do not fit; it holds no cell and no label. Privacy: a sample's
-    outcome depends on this sample and the facts alone.
+    BadInput says which fact they do not fit; it holds no cell and no label.
+
+    Args:
+        raw: as read from files, before any scaling.
+        facts: shape, classes and scales; they decide about each sample by itself.
+        called: name of the data in a message.
     """
     x = _rows(raw, facts, called) if facts.columns else _images(raw, facts, called)
     y = _labels(raw, facts, called)

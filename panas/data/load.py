@@ -146,15 +146,18 @@ class Source:
 
 
 def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str] = ()) -> Source:
-    """Load a data set and divide it; `rng` decides what is public and what the limits keep.
-
-    `classes` are the names of all classes; (): those of the public data, or of the data set.
+    """Load a data set and divide it into a private pool and a public part.
 
     What is public of a built-in set is drawn by class. Of a user's own set it is drawn by a hash of
     each sample's values: no class and no other sample plays a part, but where the limit cuts.
 
     Images are uint8 where their files are. A table of f features has shape (1, s, s), s =
     ceil(sqrt(f)), float32 in [-1, 1], padded with zeros; `panas.data.files.columns` says how.
+
+    Args:
+        settings: which data set, and how much of it is public.
+        rng: decides what is public and what the limits keep.
+        classes: names of all classes; (): those of the public data, or of the data set.
 
     Privacy: `private` influences nothing in `public`, and no scale: statistics of private rows
     would leave with every release. Without public data, the names of the classes are those of the
@@ -191,10 +194,16 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
 def check_disjoint(
     private: Samples, public: Samples, called: str, which: str = "public data"
 ) -> None:
-    """Refuse private data, `called` so, of which a sample is among the public ones of `which`.
+    """Refuse private data of which a sample is among the public ones.
 
     Where more than a twentieth of the public samples repeat, as rows of few columns do, equal ones
     may belong to different people: nothing can be told, and a warning says so.
+
+    Args:
+        private: n samples, compared by the values of x alone.
+        public: any number of samples of the same shape and range.
+        called: name of the private data in the message.
+        which: name of the public data in it.
     """
     known = value_hashes(public)
     if len(known) - len(np.unique(known)) > REPEATED * len(known):
@@ -257,9 +266,14 @@ def load_unlabelled(
 ) -> Samples:
     """The unlabelled public samples that the settings name, at most as many as they say.
 
-    Labels that the data have are not read; folders of classes are folders like any other. A sample
-    of `public` is none of them; `rng` draws those to keep. BadInput if the data do not fit `facts`,
-    or none is left.
+    Labels that the data have are not read; folders of classes are folders like any other. BadInput
+    if the data do not fit the facts, or none is left.
+
+    Args:
+        settings: `unlabelled_data` and `unlabelled_limit` are read.
+        facts: of the federation.
+        public: labelled samples, none of which comes back.
+        rng: draws those to keep.
     """
     if settings.unlabelled_data is None or not settings.unlabelled_limit:
         return facts.no_samples()

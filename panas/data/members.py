@@ -36,9 +36,16 @@ def load_members(
     """Load what a network was trained on, and like samples that it was not trained on.
 
     Whole numbers as labels are taken as they are: indices of a network's outputs. Texts (of a
-    table, or names of folders) are numbered in sorted order, over both sets. Without `others`, they
-    are the rest of an archive with `train_images` and `test_images`. With `facts`, those that a
-    network was saved with, these say how columns are scaled and which class has which number.
+    table, or names of folders) are numbered in sorted order, over both sets.
+
+    Args:
+        data: name or path of what it was trained on.
+        others: name or path of the like; None: the rest of an archive with `train_images` and
+            `test_images`.
+        label: a table's label column; None looks for the usual names.
+        image_size: side of images read from picture files, in pixels, at least 1.
+        facts: those that a network was saved with, which say scales and class numbers; None:
+            inferred.
     """
     table = TableColumns(label=label)
     names: tuple[str, ...] = ()

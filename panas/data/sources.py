@@ -85,8 +85,13 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
 
     What does not fit is left out or changed, and counted in `notes`, which are private; the result
     fits the facts (`panas.data.facts.fit`). BadInput is for what no row can change: no readable
-    data at `path`, a header or arrays of another form, images where a table is declared or the
+    data at the path, a header or arrays of another form, images where a table is declared or the
     other way round, columns that are named for images.
+
+    Args:
+        path: a table, an archive or a folder of pictures.
+        facts: declared by the owner.
+        table: columns of label, group and client, where the path is a table.
 
     Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
     that a row is in follows from all rows of its group.
@@ -127,7 +132,14 @@ def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
 
 
 def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:
-    """Refuse a second set, `called` so, of another type, shape or columns than the first."""
+    """Refuse a second set of another type, shape or columns than the first.
+
+    Args:
+        raw: the first.
+        second: the other one.
+        called: name of the second in the message.
+        like: name of the first in it.
+    """
     for what, first, other in (
         ("samples of type", str(raw.x.dtype), str(second.x.dtype)),
         ("samples of shape", raw.x.shape[1:], second.x.shape[1:]),

@@ -32,10 +32,23 @@ class Splits:
 def split(
     y: Labels, *, search: float, validation: float, test: float, rng: np.random.Generator
 ) -> Splits:
-    """Split n samples by class; what the three fractions, each in [0, 1), leave is for training.
+    """Split n samples by class; what the three fractions leave is for training.
 
-    `validation` chooses a round and a head. `train` holds at least one sample if n >= 1; from n = 4
-    on, `validation` and `test` do too where their share is above 0.
+    `train` holds at least one sample if n >= 1; from n = 4 on, `validation` and `test` do too where
+    their share is above 0.
+
+    Args:
+        y: classes (n,), whole numbers of 0 or more.
+        search: share of n for the architecture search, in [0, 1).
+        validation: share that chooses a round and a head, in [0, 1).
+        test: share for the report, in [0, 1); all three add up to less than 1.
+        rng: draws the samples of each part within a class.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> parts = split(np.arange(20) % 2, search=0.2, validation=0.1, test=0.2, rng=rng)
+    >>> len(parts.search), len(parts.train), len(parts.validation), len(parts.test)
+    (4, 10, 2, 4)
     """
     fractions = _fractions(search, validation, test)
     labels = np.asarray(y)
@@ -68,11 +81,17 @@ def hashed_split(
 ) -> Splits:
     """Split n samples by a keyed hash of each one's content and class, or of its group.
 
-    A fraction, in [0, 1), is the chance of each unit (a sample or a group) to fall into that part;
-    equal samples, and those of a group, go together. Where the data have an official part for
+    Equal samples, and those of a group, go together. Where the data have an official part for
     validation or test, its samples do so, and no others, however few these are. An empty validation
     or test part whose fraction is above 0 takes one unit from training, the first in an order by
     hash.
+
+    Args:
+        samples: n of them; where they have groups, a group is a unit, else a sample.
+        search: chance of each unit to fall into this part, in [0, 1), as the next two.
+        validation: likewise; without effect where the data have such a part.
+        test: likewise; all three add up to less than 1.
+        key: at most 64 bytes; secret where nobody shall know who is in which part.
 
     Privacy: one unit more in the set is at most one unit more in `search` or in `train`; it moves
     no other one out of them or from one to the other. `key`, of at most 64 bytes, is to be secret
@@ -108,8 +127,13 @@ def _group_hashes(samples: Samples, key: bytes) -> UInt64[np.ndarray, "n"]:
 
 
 def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:
-    """Sorted positions of `size` samples without replacement, each class within one of its
-    share."""
+    """Sorted positions of samples without replacement, each class within one of its share.
+
+    Args:
+        y: classes (n,), whole numbers of 0 or more.
+        size: m, how many positions, 0 to n.
+        rng: draws within a class, and which classes get what rounding leaves.
+    """
     labels = np.asarray(y)
     if not 0 <= size <= len(labels):
         raise BadInput(f"expected a draw of 0 to {len(labels)} samples, got {size}")
@@ -129,11 +153,23 @@ def resample_to(
 ) -> Int64[np.ndarray, "m"]:
     """Draw samples with replacement so that their class frequencies follow a histogram.
 
-    Negative weights, as noise leaves them, count as 0. The weight of a class without samples is
-    spread over the present ones, in proportion; weights that leave nothing are replaced by equal
-    ones. The result is shuffled; each class's count is within one of its exact share.
+    The weight of a class without samples is spread over the present ones, in proportion; weights
+    that leave nothing are replaced by equal ones. The result is shuffled; each class's count is
+    within one of its exact share.
+
+    Args:
+        y: classes (n,) of the samples to draw from, n >= 1.
+        histogram: weight of each class, any scale; negative ones, as noise leaves them, count as 0.
+        size: m, how many positions to return; it may exceed n.
+        rng: draws the samples and shuffles them.
 
     Privacy: public samples and a noised histogram cost nothing more than the noised histogram did.
+
+    >>> import numpy as np
+    >>> y = np.array([0, 0, 1])
+    >>> at = resample_to(y, np.array([1.0, 3.0]), 8, np.random.default_rng(0))
+    >>> np.bincount(y[at]).tolist()
+    [2, 6]
     """
     labels, weights = np.asarray(y), np.asarray(histogram, dtype=float)
     if size < 0 or (size > 0 and not len(labels)):
@@ -158,9 +194,16 @@ def resample_to(
 def apportion(
     weights: Real[np.ndarray, "k"], size: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, "k"]:
-    """Share `size` out in proportion to `weights` by largest remainder, ties at random. Each count
-    is within one of its share; a weight that is a count is not exceeded if `size` is at most their
-    sum."""
+    """Share a number out in proportion to weights by largest remainder, ties at random.
+
+    Each count is within one of its share; a weight that is a count is not exceeded if `size` is at
+    most their sum.
+
+    Args:
+        weights: of each of k parts, 0 or more, any scale.
+        size: sum of the counts, 0 or more.
+        rng: breaks ties.
+    """
     if not len(weights):
         return np.zeros(0, np.int64)
     # First to a largest weight of 1: sums of huge weights would overflow, of tiny ones vanish.
@@ -186,6 +229,12 @@ def proxy_data(
 ) -> SearchData:
     """At least one public sample, resampled to a site's class frequencies and number of samples.
 
+    Args:
+        public: n >= 1, with labels.
+        histogram: the site's noised label counts; negative ones count as 0.
+        samples: number of the site's training samples, which counts as public.
+        rng: draws the samples.
+
     Privacy: the outcome depends on private data through the site's noised label histogram alone;
     `samples`, the number of its training samples, counts as public.
     """
@@ -207,8 +256,12 @@ def proxy_data(
 def private_data(search: Samples, public: Samples, rng: np.random.Generator) -> SearchData:
     """The paper's way: five sevenths of the private search split train, one seventh validates.
 
-    The last seventh is the paper's test part of the search, which nothing may choose by. `public`
-    is what a warm start would see; it may be empty.
+    The last seventh is the paper's test part of the search, which nothing may choose by.
+
+    Args:
+        search: the site's private search split.
+        public: what a warm start would see; it may be empty.
+        rng: divides the split.
 
     Privacy: none; charge `Unprotected()` for the search split first.
     """

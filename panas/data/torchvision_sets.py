@@ -118,7 +118,13 @@ NAMES = ("digits", *SETS)
 
 
 def read_named(name: str, data_root: str | Path | None, image_size: int) -> Raw:
-    """Read a set of `NAMES`, all parts pooled."""
+    """Read a set of `NAMES`, all parts pooled.
+
+    Args:
+        name: one of `NAMES`.
+        data_root: folder of the downloaded sets; None for those that need none.
+        image_size: side to which images of several sizes are brought, in pixels, at least 1.
+    """
     if name == "digits":
         return _digits()
     entry = SETS[name]

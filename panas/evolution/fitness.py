@@ -73,6 +73,11 @@ def score(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     before: the geometric mean of the right class's probability. It is the same in every process.
     Ours; it ranks genomes more like their accuracy than the proxies of `benchmarks.data_free` do.
 
+    Args:
+        genome: its bottom is built anew.
+        spec: shape, width and head; noise has at most as many classes as it has.
+        rng: draws weights and noise.
+
     Privacy: reads no data, epsilon 0.
     """
     generator = torch_generator(rng)
@@ -144,7 +149,13 @@ DIVERGED = "its training diverged"
 
 
 def continue_training(trainer: Trainer, job: TrainingJob, optimizer: OptimizerConfig) -> int:
-    """Train from `job.state` up to whole epochs, at least one; returns the sample-passes."""
+    """Train from `job.state` up to whole epochs, at least one; returns the sample-passes.
+
+    Args:
+        trainer: of the job's genome, at its beginning.
+        job: what share of the training to reach, and from which state; None: from the beginning.
+        optimizer: its epochs are the whole training.
+    """
     if job.state is not None:
         trainer.resume(unpack_tensors(job.state, Path("state"))[0])
     return trainer.run(max(1, round(job.share * optimizer.epochs)))

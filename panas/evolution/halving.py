@@ -47,8 +47,10 @@ Task = tuple[TrainingJob, float | None]
 class Evaluator:
     """Evaluates candidates, and remembers what it needs for the next ones.
 
-    `advance` does jobs (`bounded`) and returns their outcomes in order; of the configuration,
-    `rungs`, `keep` and `seconds` count; `size`, of a genome's network, is a second objective.
+    Args:
+        advance: does jobs (`bounded`), and returns their outcomes in order.
+        rules: `rungs`, `keep` and `seconds` count.
+        size: of a genome's network, the second objective; None for none.
     """
 
     def __init__(
@@ -168,7 +170,13 @@ def shared_out(
     tasks: Sequence[Task],
     on_result: Callable[[Task], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do jobs as `bounded`, in order, but those last that other processes are at."""
+    """Do jobs as `bounded`, in order, but those last that other processes are at.
+
+    Args:
+        fitness: says which jobs other processes are at.
+        tasks: jobs, each with its limit in seconds or None.
+        on_result: called with each task that is done, in the order in which they end.
+    """
     early: list[Outcome | None] = []
     for task in tasks:
         early.append(_bounded(fitness.attempt, *task))

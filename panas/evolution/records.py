@@ -99,7 +99,14 @@ class EvolutionConfig:
         crossover: float = 0.9,
         mutation: float = 0.2,
     ) -> "EvolutionConfig":
-        """The genetic search of the paper, which trains every changed child to the end."""
+        """The genetic search of the paper, which trains every changed child to the end.
+
+        Args:
+            population: individuals, at least 2; 1 is allowed with 0 generations.
+            generations: after the random one, at least 0.
+            crossover: probability p_c that a pair of parents is crossed, in [0, 1].
+            mutation: probability p_m that a child is mutated, in [0, 1].
+        """
         return cls(
             population=population,
             generations=generations,

@@ -113,7 +113,13 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
 
 
 class Predictor:
-    """Accuracies of genomes, learnt from 2 or more; features are scaled over `scale_of` or X."""
+    """Accuracies of genomes, learnt from 2 or more.
+
+    Args:
+        X: features of the n >= 2 genomes, as `features` gives them.
+        y: their accuracies, in [0, 1].
+        scale_of: features over whose spread all are scaled; None: those of X.
+    """
 
     def __init__(
         self, X: Features, y: Values, scale_of: Float[np.ndarray, "m f"] | None = None
@@ -136,7 +142,13 @@ class Predictor:
         return mean, np.sqrt(np.diag(covariance))
 
     def batch(self, X: Features, best: Values | float, count: int) -> list[int]:
-        """Genomes to train at once, by expected improvement over `best`, as if each came true."""
+        """Genomes to train at once, by expected improvement, as if each came true.
+
+        Args:
+            X: features of n genomes to choose from.
+            best: accuracy to improve on, in [0, 1], one for all or one each.
+            count: how many; all of them if there are fewer.
+        """
         mean, covariance = self._posterior(X)
         noise = self._hyperparameters[1] * self._variance * self._spread**2
         chosen: list[int] = []
@@ -172,7 +184,13 @@ class Predictor:
 
 
 def improvement(mean: Values, deviation: Values, best: Values | float) -> Values:
-    """Expected improvement of a normal variable over `best`."""
+    """Expected improvement of normal variables.
+
+    Args:
+        mean: of each.
+        deviation: standard deviation of each, above 0.
+        best: what to improve on, one for all or one each.
+    """
     z = (mean - best) / deviation
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     return deviation * (z * ndtr(z) + density)

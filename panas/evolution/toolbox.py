@@ -51,7 +51,13 @@ class AccuracyAndSize(base.Fitness):
 
 
 class Individual:
-    """A candidate, at its place in the history, as DEAP compares it; `two` counts size too."""
+    """A candidate, at its place in the history, as DEAP compares it.
+
+    Args:
+        index: its place, from 0.
+        evaluation: accuracy and size; a failure counts as infinitely large.
+        two: whether size counts, too.
+    """
 
     def __init__(self, index: int, evaluation: Evaluation, two: bool) -> None:
         self.index = index
@@ -71,7 +77,13 @@ class Individual:
 def tournament_parents(
     population: Sequence[Individual], k: int, rng: np.random.Generator
 ) -> list[Individual]:
-    """The winners of `k` binary tournaments, each between two different individuals."""
+    """The winners of `k` binary tournaments, each between two different individuals.
+
+    Args:
+        population: at least one, compared by accuracy, or by NSGA-II's front and crowding.
+        k: how many to draw; the same one may win again.
+        rng: draws the pairs.
+    """
     values = worth(tuple(population))
     return [population[tournament(values, rng) if len(values) > 1 else 0] for _ in range(k)]
 
@@ -79,12 +91,24 @@ def tournament_parents(
 def roulette_survivors(
     pool: Sequence[Individual], k: int, rng: np.random.Generator
 ) -> list[Individual]:
-    """`k` of the pool by roulette, the elite among them: the paper's selection."""
+    """Some of the pool by roulette, the elite among them: the paper's selection.
+
+    Args:
+        pool: parents and offspring.
+        k: how many stay, 1 to the size of the pool.
+        rng: spins the wheel.
+    """
     return [pool[i] for i in survivors(accuracies(pool), k, rng)]
 
 
 def fittest(pool: Sequence[Individual], k: int, history: History) -> list[Individual]:
-    """The `k` best by `History.ranked`."""
+    """The best by `History.ranked`.
+
+    Args:
+        pool: parents and offspring.
+        k: how many stay.
+        history: of the search, with all of the pool; its prior decides ties.
+    """
     of = {individual.index: individual for individual in pool}
     return [of[i] for i in history.ranked((i.index for i in pool), ties=True)[:k]]
 
@@ -96,7 +120,13 @@ def tournament(values: Values, rng: np.random.Generator) -> int:
 
 
 def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
-    """Draw indices without replacement in proportion to their values; uniformly if all are 0."""
+    """Draw indices without replacement in proportion to their values; uniformly if all are 0.
+
+    Args:
+        values: one each, 0 or more.
+        size: how many to draw, at most as many as there are.
+        rng: spins the wheel.
+    """
     left = list(range(len(values)))
     chosen: list[int] = []
     for _ in range(size):
@@ -108,7 +138,13 @@ def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
 
 
 def survivors(values: Values, size: int, rng: np.random.Generator) -> list[int]:
-    """Draw by roulette; if nobody with the highest value was drawn, it replaces the worst."""
+    """Draw by roulette; if nobody with the highest value was drawn, it replaces the worst.
+
+    Args:
+        values: one each, 0 or more.
+        size: how many to draw, 1 to as many as there are.
+        rng: spins the wheel.
+    """
     chosen = roulette(values, size, rng)
     best = int(np.argmax(values))
     if values[chosen].max() < values[best]:
@@ -159,7 +195,16 @@ def standard_toolbox(
     pool: Pool[Fitness],
     on_task: Callable[[Task], None] = lambda _: None,
 ) -> base.Toolbox:
-    """The toolbox as it comes; `pool`, whose context is the problem's fitness, evaluates."""
+    """The toolbox as it comes; replace an operator by registering another one of its name.
+
+    Args:
+        problem: space, fitness, and size where small is an objective.
+        config: probabilities, survival and rungs; a fitness that cannot resume has no rungs.
+        rng: of selection, crossover and mutation.
+        history: of the search; its prior decides between equals.
+        pool: evaluates; its context is the problem's fitness.
+        on_task: called with each job that is done.
+    """
     toolbox = base.Toolbox()
     toolbox.register("select_parents", tournament_parents, rng=rng)
     toolbox.register("mate", crossover, problem.space, rng=rng)

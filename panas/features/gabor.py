@@ -162,7 +162,13 @@ def _opponent(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
 def features_of(
     x: Float[Tensor, "n c h w"], bank: Bank, filters: Float[Tensor, "filters 1 side side"]
 ) -> Float[Tensor, "n f"]:
-    """Features of any images: what is not finite counts as 0, what is too bright is cut."""
+    """Features of any images: what is not finite counts as 0, what is too bright is cut.
+
+    Args:
+        x: images in [-1, 1]; others are cut.
+        bank: frequencies, orientations and grid.
+        filters: the bank's, as convolution kernels.
+    """
     finite = torch.where(x.isfinite(), x.float(), 0.0).clamp(-BRIGHTEST, BRIGHTEST)
     return gabor_features(finite, bank, filters)
 

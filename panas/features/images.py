@@ -59,7 +59,13 @@ THINNEST = 0.3  # least ratio of the two radii
 def dead_leaves(
     count: int, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> Float[Tensor, "n c h w"]:
-    """Float32 images (count, c, h, w) of random ellipses and boxes, in [-1, 1]."""
+    """Float32 images (count, c, h, w) of random ellipses and boxes, in [-1, 1].
+
+    Args:
+        count: how many images, 0 or more.
+        shape: (channels, height, width) of each.
+        rng: draws shapes, places and colours.
+    """
     c, h, w = shape
     images = np.empty((count, c, h, w), np.float32)
     images[:] = rng.uniform(-1, 1, (count, c, 1, 1))
@@ -182,8 +188,12 @@ def _shape(shape: object) -> tuple[int, int, int]:
 
 
 def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: int) -> GaborMap:
-    """The map of images of a shape, of at most d coordinates, fitted on public images (n may be 0)
-    in [-1, 1].
+    """The map of images of a shape, fitted on public images.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        public: images in [-1, 1]; n may be 0.
+        d: the most coordinates.
 
     Privacy: it reads nothing but its arguments, which are public, and draws from a fixed seed.
     """

@@ -102,7 +102,13 @@ class Projection:
 
     @staticmethod
     def restored(mean: Tensor, matrix: Tensor, features: int) -> "Projection":
-        """Arrays from a file, for so many features; BadInput for any other shape, type or size."""
+        """Arrays from a file as a projection; BadInput for any other shape, type or size.
+
+        Args:
+            mean: (features,), untrusted.
+            matrix: (features, d), untrusted.
+            features: how many features there are.
+        """
         axes = matrix.shape[1] if matrix.dim() == 2 else 0
         fits = mean.shape == (features,) and matrix.shape == (features, axes)
         if not (fits and 1 <= axes <= features and is_bounded(mean) and is_bounded(matrix)):
@@ -146,8 +152,15 @@ def cloud(features: Float[Tensor, "n f"]) -> Cloud:
 
 
 def filled_up(seen: Cloud, synthetic: Cloud, count: float) -> Cloud:
-    """The mean of `seen`, and its covariance as if `count` synthetic samples of the same total
-    variance had been seen beside: few samples leave most directions without any."""
+    """The mean of what was seen, and its covariance as if synthetic samples had been seen beside.
+
+    Few samples leave most directions without any.
+
+    Args:
+        seen: of public samples; it may be of none.
+        synthetic: scaled to the same total variance.
+        count: how many synthetic samples it counts as, 0 or more.
+    """
     total, other = (math.fsum(c.covariance.diagonal().tolist()) for c in (seen, synthetic))
     scale = total / other if total > 0 and other > 0 else 1.0
     share = seen.count / (seen.count + count)
@@ -156,7 +169,13 @@ def filled_up(seen: Cloud, synthetic: Cloud, count: float) -> Cloud:
 
 
 def principal(cloud: Cloud, d: int, power: float) -> Projection:
-    """Projection on at most d principal axes, over their standard deviation to the `power` p."""
+    """Projection on principal axes, over a power of their standard deviation.
+
+    Args:
+        cloud: mean and covariance of features.
+        d: the most axes.
+        power: p, in [0, 1]; 0 leaves the lengths as they are, and 1 makes all axes alike.
+    """
     with one_thread():
         covariance = _rounded(cloud.covariance, COVARIANCE_BITS)
         values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)

@@ -136,9 +136,13 @@ def fit_table(
     labels: Int[Tensor, "n"] | None,
     d: int,
 ) -> TableMap:
-    """The map of rows of these columns, of at most d coordinates, fitted on public rows.
+    """The map of rows of these columns, fitted on public rows.
 
-    Rows are as `panas.data` scales and pads them (n may be 0), with labels where those are public.
+    Args:
+        columns: name, kind and scale of each.
+        public: rows as `panas.data` scales and pads them; n may be 0.
+        labels: of the rows, where they are public; None: the map uses none.
+        d: the most coordinates.
 
     Privacy: it reads nothing but its arguments, which are public, and draws from a fixed seed.
     """

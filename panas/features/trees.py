@@ -82,7 +82,13 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
 
 
 def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator) -> Forest:
-    """A forest of labelled rows, n >= 1."""
+    """A forest of labelled rows, n >= 1.
+
+    Args:
+        x: rows, n >= 1.
+        y: their classes.
+        rng: draws rows and columns of each tree.
+    """
     from sklearn.ensemble import ExtraTreesClassifier
 
     grown = ExtraTreesClassifier(

@@ -122,7 +122,13 @@ def _finite(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
 
 
 def cost_of_rows(f: int, features: int, d: int) -> MapCost:
-    """What a map of rows of f numbers to so many features, and to d coordinates, needs."""
+    """What a map of rows of numbers needs.
+
+    Args:
+        f: numbers of a row.
+        features: of the map, before projection.
+        d: coordinates.
+    """
     return MapCost(
         macs=f + f * FOURIER + features * d,
         row_bytes=8 * (4 * f + 6 * FOURIER + 4 * features + 6 * d),

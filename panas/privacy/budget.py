@@ -41,6 +41,11 @@ class Budget:
 
         Privacy: what the parts pay for composes to the budget, by basic composition. A run's
         ledger, which composes all events, is tighter.
+
+        >>> import panas
+        >>> parts = panas.Budget(8.0, 1e-5).split({"search": 1, "training": 3})
+        >>> round(parts["training"].epsilon, 3)
+        6.0
         """
         if not weights or not all(0 < w < math.inf for w in weights.values()):
             raise BadInput(f"expected weights above 0 for a split, got {dict(weights)}; mend them")

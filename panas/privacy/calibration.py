@@ -1,6 +1,12 @@
 """The least noise with which everything that a site will do costs no more than its budget.
 
 Symbols are those of `panas.privacy.plan`.
+
+>>> import panas
+>>> schedule = panas.TrainingSchedule(samples=1000, epochs=1)
+>>> plan = panas.calibrate(panas.Budget(4.0, 1e-5), schedule, batch_size=100, clip=1.0)
+>>> plan.steps, round(plan.noise_multiplier, 2)
+(10, 0.85)
 """
 
 import math
@@ -25,7 +31,14 @@ PRECISION = 2e-3  # of the natural logarithm of a noise multiplier
 def epsilon_of(
     events: Sequence[Event], budget: Budget, relation: Relation = ADD_OR_REMOVE, grid: float = 1.0
 ) -> float:
-    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
+    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it.
+
+    Args:
+        events: mechanisms applied to the same samples.
+        budget: its delta is used, and its epsilon for the grid: small budgets need a finer one.
+        relation: under which each event is priced.
+        grid: factor on the grid of the privacy loss, above 0; above 1 it is coarser and quicker.
+    """
     return epsilon(events, budget.delta, relation=relation, interval=_interval(budget, grid))
 
 
@@ -37,9 +50,16 @@ def _interval(budget: Budget, grid: float) -> float:
 def fits(
     events: Sequence[Event], budget: Budget, seen: Sequence[Event] = (), grid: float = 1.0
 ) -> bool:
-    """Whether events fit what `seen` leaves of a budget, even if they were chosen by its outcome.
+    """Whether events fit what is left of a budget, even if an outcome before has chosen them.
 
-    Costs a few percent more noise than events that were fixed beforehand (`accounting.reserve`).
+    Costs a few percent more noise than events that were fixed from the start
+    (`accounting.reserve`).
+
+    Args:
+        events: all others that the budget must pay for, beside `seen`.
+        budget: of all together.
+        seen: events whose outcome the rest may depend on.
+        grid: as for `epsilon_of`.
     """
     if seen and budget.private:
         left = reserve(tuple(seen), budget.epsilon, budget.delta)
@@ -52,7 +72,13 @@ def fits(
 def least_noise(
     affordable: Callable[[float], bool], *, low: float = LEAST_NOISE, high: float = MAX_NOISE
 ) -> float | None:
-    """Smallest affordable multiplier in [low, high], to 0.2 %, rounded up; None if none is."""
+    """Smallest affordable multiplier in [low, high], to 0.2 %, rounded up; None if none is.
+
+    Args:
+        affordable: whether a multiplier fits; once true, true of all larger ones.
+        low: least multiplier that is tried, above 0.
+        high: largest one, above `low`.
+    """
     if not affordable(high):
         return None
     if affordable(low):
@@ -95,9 +121,14 @@ def _solve(
 
 
 def release_multiplier(budget: Budget, releases: int, share: float) -> float:
-    """Noise multiplier m at which releases of one record cost `share`, in (0, 1), of epsilon.
+    """Noise multiplier m at which releases of one record cost a share of epsilon.
 
     BudgetExhausted if no multiplier up to `MAX_NOISE` is enough.
+
+    Args:
+        budget: finite; its delta counts whole.
+        releases: how many, at least 1, all of the same record.
+        share: of epsilon, in (0, 1).
     """
     part = Budget(share * budget.epsilon, budget.delta)
     m = _solve(lambda m: [Gaussian(m)] * releases, part)
@@ -165,7 +196,13 @@ def _least_sigma(draft: Plan, budget: Budget, spent: tuple[Event, ...]) -> float
 
 
 def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
-    """The plan with as little release noise as its training noise leaves budget for."""
+    """The plan with as little release noise as its training noise leaves budget for.
+
+    Args:
+        plan: with releases and calibrated training noise, which stays.
+        budget: of everything together, finite.
+        spent: what the site was charged before.
+    """
     if plan.release_noise is None or not plan.releases:
         return plan
     m = _solve(
@@ -187,8 +224,14 @@ def rescale_noise(
 ) -> Plan:
     """The plan with all noise raised by the least factor that fits what is left: 1 where it fits.
 
-    `spent` came after the plan was chosen, `seen` before. Where the training noise is `fixed`,
-    that of releases alone is raised. BudgetExhausted if no factor is large enough.
+    BudgetExhausted if no factor is large enough.
+
+    Args:
+        plan: what the site still does.
+        budget: of everything together, finite.
+        spent: charged after the plan was chosen.
+        seen: charged before, so that its outcome may have chosen the plan.
+        fixed: the training noise stays, and that of releases alone is raised.
     """
 
     def scaled(factor: float) -> Plan:

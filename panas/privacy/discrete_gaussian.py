@@ -62,7 +62,13 @@ def discrete_gaussian(
 
 
 def discrete_laplace(scale: int, tries: int, entropy: Entropy) -> Int64[np.ndarray, "n"]:
-    """Numbers of P(y) in proportion to exp(-|y| / scale), exactly: what 2 * `tries` tries give."""
+    """Numbers of P(y) in proportion to exp(-|y| / scale), exactly, as many as the tries give.
+
+    Args:
+        scale: at least 1, of whole numbers.
+        tries: at least 1; twice as many are made, and each gives a number or none.
+        entropy: draws random bytes; the operating system's, unless for a test.
+    """
     low = _below(scale, 2 * tries, entropy)
     low = low[_happens(low / scale, lambda at: Fraction(int(low[at]), scale), entropy)]
     size = low + scale * _geometric(len(low), entropy)

@@ -70,12 +70,25 @@ class ReproducibleNoise:
 
 
 def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
-    """Indices of a batch in which each of `samples` samples is with probability `rate`."""
+    """Indices of a Poisson batch.
+
+    Args:
+        samples: how many units there are to draw from, 0 or more.
+        rate: q, probability that a unit enters, in [0, 1], each by itself.
+        noise: draws one uniform number a unit.
+    """
     return torch.nonzero(noise.uniform(samples) < rate).flatten()
 
 
 def poisson_batches(
     samples: int, rate: float, steps: int, noise: NoiseSource
 ) -> Iterator[Int[Tensor, "b"]]:
-    """The indices of `steps` Poisson batches, each drawn when it is asked for."""
+    """The indices of Poisson batches, each drawn when it is asked for.
+
+    Args:
+        samples: how many units there are to draw from, 0 or more.
+        rate: q, probability that a unit enters a batch, in [0, 1].
+        steps: how many batches; an empty one counts.
+        noise: draws one uniform number a unit and batch.
+    """
     return (poisson_batch(samples, rate, noise) for _ in range(steps))

@@ -30,7 +30,17 @@ from panas.runtime.typed import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one site will do with its training samples, and with how much noise."""
+    """What one site will do with its training samples, and with how much noise.
+
+    >>> import panas
+    >>> plan = panas.Plan(
+    ...     samples=1000, batch_size=100, clip=1.0, noise_multiplier=1.1, epochs=2, rounds=3
+    ... )
+    >>> plan.rate, plan.steps
+    (0.1, 20)
+    >>> plan.events()
+    (SampledGaussian(rate=0.1, noise_multiplier=1.1, steps=60),)
+    """
 
     samples: int  # n, at least 1; public, and perhaps noised: there may be more units, or fewer
     batch_size: int  # above n: the full batch

@@ -50,9 +50,13 @@ def open_journal(
 ) -> Iterator[Journal]:
     """A journal that this process alone holds while the block lasts; without a path, in memory.
 
-    `header` says which search this is. The file of another search, a damaged one, or one that
-    another process has open, is `BadInput`. Without `keep`, a block that refuses before its first
-    line leaves no new file, so that it may be called again with other settings.
+    The file of another search, a damaged one, or one that another process has open, is `BadInput`.
+
+    Args:
+        path: a .jsonl file, made if it is not there; None keeps the journal in memory.
+        header: which search this is, as JSON; that of a file must be equal.
+        keep: else a block that refuses before its first line leaves no new file, so that it may be
+            called again with other settings.
     """
     with exclusive(path, wait=False) if path is not None else nullcontext():
         begun = path is None or path.exists()

@@ -102,7 +102,13 @@ def unpack_tensors(content: bytes, origin: Path) -> tuple[dict[str, Tensor], dic
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write named tensors with text metadata and a checksum of both."""
+    """Write named tensors with text metadata and a checksum of both.
+
+    Args:
+        path: a .safetensors file; it is there whole or not at all.
+        tensors: by name; on any device.
+        metadata: texts by name, in the file's header.
+    """
     write_bytes(path, pack_tensors(tensors, metadata))
 
 

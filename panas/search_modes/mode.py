@@ -106,7 +106,13 @@ class SearchMode:
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
-        """Search, once `pay` has returned this histogram."""
+        """Search, once `pay` has returned this histogram.
+
+        Args:
+            site: samples, ledger and what of epsilon a histogram may cost.
+            histogram: what `pay` has returned: noised label counts, or None.
+            plan: space, sizes, training and processes.
+        """
         if self.reads_samples:
             return search_by_training(self.data(site, histogram), site, plan)
         problem = SearchProblem(plan.space, DataFreeFitness(plan.spec, site.seed), plan.size)
@@ -130,7 +136,14 @@ def mode_named(name: str) -> SearchMode:
 
 
 def search_by_training(data: SearchData, site: SearchSite, plan: SearchPlan) -> EvolutionResult:
-    """The genetic search by validation accuracy after a short training on `data`."""
+    """The genetic search by validation accuracy after a short training.
+
+    Args:
+        data: what trains and validates candidates; proxy samples, or private ones that were
+            charged.
+        site: for its number and seed; the search draws from them.
+        plan: space, sizes, training and processes.
+    """
     parts = [replace(part, groups=None) for part in (data.warm, data.train) if len(part)]
     train = concat(parts)  # nothing is protected here
     fitness = TrainingFitness(

@@ -59,10 +59,18 @@ def train_model(
     objective: Objective = CROSS_ENTROPY,
     most: float | None = None,
 ) -> None:
-    """Train in place without privacy; `rng` orders the samples, `most` clips the loss's gradient.
+    """Train in place without privacy.
 
     A last batch of one is left out where there are others: BatchNorm cannot normalise it. BadInput
     if there are no samples.
+
+    Args:
+        model: any network of images in [-1, 1] to outputs, on one device.
+        samples: n >= 1 of them.
+        config: all of it but `train_head`: what requires a gradient trains.
+        rng: orders the samples, once an epoch.
+        objective: one loss a sample, of which a step takes the mean, plus a penalty.
+        most: L2 norm to which the loss's gradient is clipped, above 0; None does not clip.
     """
     if not len(samples):
         raise BadInput("expected at least one training sample, got none; give more data")
@@ -93,9 +101,17 @@ def train_model_private(
     noise: NoiseSource,
     objective: Objective = CROSS_ENTROPY,
 ) -> None:
-    """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
+    """Train in place for one round of a plan by DP-SGD.
 
     BadInput if the network mixes samples.
+
+    Args:
+        model: any network of images in [-1, 1] to outputs, on one device.
+        samples: those that the plan is for; their groups are the units, where they have some.
+        plan: batches, epochs, clip and sigma.
+        config: optimiser, learning rate, momentum and weight decay; the rest is the plan's.
+        noise: of batches and gradients; `SystemNoise()`, unless for a test.
+        objective: one loss a sample, whose gradient is clipped and noised, plus a penalty.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit: a sample, or a whole group where the samples have groups.
@@ -122,7 +138,16 @@ def fit_private(
     config: OptimizerConfig,
     noise: NoiseSource,
 ) -> None:
-    """Train in place by DP-SGD as `train_model_private`; the head moves if `config` says so."""
+    """Train in place by DP-SGD as `train_model_private`.
+
+    Args:
+        bottom: trains.
+        head: trains if `config.train_head`.
+        samples: those that the plan is for.
+        plan: batches, epochs, clip and sigma.
+        config: optimiser, learning rate, momentum and weight decay; the rest is the plan's.
+        noise: of batches and gradients; `SystemNoise()`, unless for a test.
+    """
     model, _ = set_trainable(bottom, head, config.train_head)
     train_model_private(model, samples, plan=plan, config=config, noise=noise)
 

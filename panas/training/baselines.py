@@ -104,6 +104,13 @@ def fit_baselines(
     """Fit a forest and a logistic regression on at most `MOST_SAMPLES` of each part.
 
     The models hold what they have read: those of public samples may go anywhere, others stay.
+
+    Args:
+        parts: sets of one shape; empty ones are left out, and with one class in all no model is
+            fitted.
+        reads: which samples these are, for the record and the seed.
+        seed: of the run, 0 or more.
+        models: which of `MODELS` to fit, in this order.
     """
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.exceptions import ConvergenceWarning
@@ -132,10 +139,16 @@ def baselines(
     seed: int,
     fitted: FittedBaselines | None = None,
 ) -> Baselines:
-    """What a site with training samples `own` must beat on its `test` samples.
+    """What a site must beat on its test samples.
 
-    `fitted` are the models of the public samples, where several sites share them. What comes back
-    is measured on the site's samples: it is no release, and stays.
+    What comes back is measured on the site's samples: it is no release, and stays.
+
+    Args:
+        public: any number of samples; without any, only models of the own ones are fitted.
+        own: the site's training samples.
+        test: the site's, for the measurement alone.
+        seed: of the run, 0 or more.
+        fitted: models of the public samples, where several sites share them; None fits them here.
     """
     on_public = fitted or fit_baselines([public], "public", seed)
     on_both = fit_baselines([public, own], "public and own", seed)
@@ -158,7 +171,13 @@ def features(samples: Samples) -> Float32[np.ndarray, "n f"]:
 
 
 def at_most(n: int, samples: Samples, rng: np.random.Generator) -> Samples:
-    """At most n samples, drawn at random in their order; all of them where they are as few."""
+    """At most n samples, drawn at random in their order; all of them where they are as few.
+
+    Args:
+        n: at least 0.
+        samples: any number of them.
+        rng: unused where there are n samples or fewer.
+    """
     if len(samples) <= n:
         return samples
     return samples.take(np.sort(rng.choice(len(samples), n, replace=False)))

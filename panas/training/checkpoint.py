@@ -29,9 +29,16 @@ def save_network(
     spec: NetworkSpec,
     notes: dict[str, Any],
 ) -> None:
-    """Write bottom and head to `path`; `notes` is any JSON-able extra.
+    """Write bottom and head to a file, with what builds them again.
 
-    `Facts.to_json` of its data in `notes["facts"]` lets the network name classes and read raw data.
+    Args:
+        path: a .safetensors file; its folder is there.
+        bottom: of `genome` and `spec`, on any device.
+        head: of `spec`.
+        genome: the architecture; a custom block is saved by its text.
+        spec: shape, width and classes.
+        notes: JSON-able; `Facts.to_json` of its data as "facts" lets the network name classes and
+            read raw data.
     """
     tensors, about = network_record(bottom, head, genome, spec, notes)
     write_tensors(path, tensors, {"network": json.dumps(about)})
@@ -40,7 +47,15 @@ def save_network(
 def network_record(
     bottom: Bottom, head: Head, genome: Genome, spec: NetworkSpec, notes: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A network as its weights and JSON; `network_of` builds it again."""
+    """A network as its weights and JSON; `network_of` builds it again.
+
+    Args:
+        bottom: of `genome` and `spec`, on any device.
+        head: of `spec`.
+        genome: the architecture; a custom block is noted by its text.
+        spec: shape, width and classes.
+        notes: JSON-able, as for `save_network`.
+    """
     tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     classes, width = head.linear.weight.shape
     return tensors, {
@@ -136,7 +151,13 @@ def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNet
 def network_of(
     about: Mapping[str, Any], tensors: Mapping[str, Tensor], blocks: Sequence[BlockType] = ()
 ) -> SavedNetwork:
-    """The network that `network_record` told of."""
+    """The network that `network_record` told of.
+
+    Args:
+        about: the JSON of `network_record`.
+        tensors: its weights, by name.
+        blocks: custom blocks that its genome may name.
+    """
     spec = NetworkSpec(
         shape=tuple(about["shape"]),
         classes=about["classes"],

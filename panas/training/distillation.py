@@ -66,6 +66,11 @@ def long_enough(config: OptimizerConfig, samples: int, steps: int) -> OptimizerC
     """The training with as many more epochs as so many samples need for so many steps.
 
     A few epochs of a hundred samples teach nothing, whatever the architecture.
+
+    Args:
+        config: its batch size and epochs, which are the fewest.
+        samples: n, how many an epoch has.
+        steps: of the optimiser, that the whole training shall have at least.
     """
     in_epoch = math.ceil(max(1, samples) / config.batch_size)
     return replace(config, epochs=max(config.epochs, math.ceil(steps / in_epoch)))
@@ -127,7 +132,14 @@ def student_trainer(
 
 
 def made_of(samples: Samples, n: int, *, teacher: Teacher, rng: np.random.Generator) -> SoftSamples:
-    """n pictures made of two of the samples each, as bytes, and what a teacher answers to them."""
+    """n pictures made of two of the samples each, as bytes, and what a teacher answers to them.
+
+    Args:
+        samples: at least one, of pictures, not tables.
+        n: how many pictures to make, 0 or more.
+        teacher: answers to images in [-1, 1] by probabilities (b, classes).
+        rng: draws pairs, shifts and blends.
+    """
     at = torch.from_numpy(rng.integers(len(samples), size=n))
     parts = [pictures(samples, part, rng).add(1).mul(127.5).round() for part in at.split(BATCH)]
     x = torch.cat([part.clamp(0, 255).to(torch.uint8) for part in parts])
@@ -139,8 +151,13 @@ def made_of(samples: Samples, n: int, *, teacher: Teacher, rng: np.random.Genera
 def pictures(
     samples: Samples, at: Int[Tensor, "b"], rng: np.random.Generator
 ) -> Float[Tensor, "b c h w"]:
-    """The images at some places, each moved and put together with another one; see
-    `made_of_two`."""
+    """Images, each moved and put together with another one; see `made_of_two`.
+
+    Args:
+        samples: whom the others are drawn from, too.
+        at: positions of b samples in it.
+        rng: draws the others, shifts and blends.
+    """
     others = torch.from_numpy(rng.integers(len(samples), size=len(at)))
     x, beside = (moved(samples.inputs(places), rng) for places in (at, others))
     return made_of_two(x, beside, rng)
@@ -169,6 +186,11 @@ def made_of_two(
     """Images blended with others, half of them, and half with a patch of the other one.
 
     Both are drawn apart: a quarter of the images stay as they are.
+
+    Args:
+        x: n images of any range.
+        others: as many, one for each.
+        rng: draws shares and patches.
     """
     n, _, h, w = x.shape
     share = np.where(rng.random(n) < 0.5, 1.0, rng.random(n))

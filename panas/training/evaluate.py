@@ -54,13 +54,25 @@ def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:
 
 @torch.no_grad()
 def accuracy(bottom: Bottom, head: Head, samples: Samples) -> float:
-    """Share of samples whose class has the largest logit; NaN if there are no samples."""
+    """Share of samples whose class has the largest logit; NaN if there are no samples.
+
+    Args:
+        bottom: is put into evaluation mode.
+        head: on the bottom's device.
+        samples: n >= 0, of the bottom's shape.
+    """
     return head_scores(represent(bottom, samples), samples, head)[0]
 
 
 @torch.no_grad()
 def head_scores(z: Float[Tensor, "n d"], samples: Samples, head: Head) -> tuple[float, float]:
-    """Accuracy and mean cross-entropy of a head on representations; NaN if there are none."""
+    """Accuracy and mean cross-entropy of a head on representations; NaN if there are none.
+
+    Args:
+        z: representations of the samples, in their order.
+        samples: whose labels count alone.
+        head: on any device.
+    """
     if not len(samples):
         return float("nan"), float("nan")
     logits = head(z.to(head.linear.weight.device)).cpu()

@@ -40,6 +40,12 @@ def no_gains(
     """The steps that brought a site nothing, the most telling first; () where all did.
 
     A step must be better than the one below: on the same test samples, equal is no gain.
+
+    Args:
+        ladder: accuracies in [0, 1] on the same test samples; None where one was not measured.
+        epsilon: what the site has spent, for the record.
+        baselines: on those test samples, too; None where they were not measured.
+        kept_public: the site keeps the network as public samples left it.
     """
     if ladder.joined is None:
         return ()

@@ -51,7 +51,13 @@ def measure(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, "n"]) -> M
 
 
 def measure_scores(scores: np.ndarray, answers: np.ndarray, labels: np.ndarray) -> Metrics:
-    """All measures of answers (n) and of scores (n, classes), the larger the likelier."""
+    """All measures of a network's answers and scores.
+
+    Args:
+        scores: (n, classes), finite; the larger the likelier.
+        answers: (n,), the class that is answered.
+        labels: (n,), 0 to classes - 1.
+    """
     from sklearn.metrics import accuracy_score, f1_score, recall_score, roc_auc_score
 
     classes = scores.shape[1]

@@ -87,7 +87,14 @@ def batches_of(order: Int[Tensor, "n"], size: int) -> Iterator[Int[Tensor, "b"]]
 def set_rate(
     optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: int, steps: int
 ) -> None:
-    """Set the learning rate of a step, from 0, of a training of so many."""
+    """Set the learning rate of one step.
+
+    Args:
+        optimizer: all its groups get the same rate.
+        config: learning rate at the start, and its decay.
+        step: from 0.
+        steps: of the whole training, as `steps_of` counts them.
+    """
     decay = (1 + math.cos(math.pi * step / steps)) / 2 if config.decay == "cosine" else 1.0
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate * decay
@@ -96,7 +103,13 @@ def set_rate(
 def set_trainable(
     bottom: Bottom, head: Head, train_head: bool
 ) -> tuple[nn.Module, list[nn.Parameter]]:
-    """Bottom and head as one model in training mode, and those of its parameters that move."""
+    """Bottom and head as one model in training mode, and those of its parameters that move.
+
+    Args:
+        bottom: all of it trains.
+        head: on the bottom's device.
+        train_head: whether the head moves; else its gradients are off.
+    """
     model = nn.Sequential(bottom, head)
     bottom.requires_grad_(True)
     head.requires_grad_(train_head)
@@ -106,9 +119,15 @@ def set_trainable(
 class Trainer:
     """Training without privacy that can stop after any epoch and go on later, elsewhere.
 
-    Shuffled mini-batches, cross-entropy; bottom and head move in place. `rng` orders the samples;
-    nothing else may draw from it until the last epoch. BadInput if there are no samples.
-    `batches` says what to learn where it is not the samples and their labels.
+    Shuffled mini-batches, cross-entropy. BadInput if there are no samples.
+
+    Args:
+        bottom: moves in place.
+        head: moves in place if `config.train_head`.
+        samples: n >= 1 of them.
+        config: how weights move; its epochs are those over which a learning rate decays.
+        rng: orders the samples; nothing else may draw from it until the last epoch.
+        batches: what to learn at a step; None: the samples and their labels.
     """
 
     def __init__(
@@ -189,7 +208,16 @@ def fit(
     rng: np.random.Generator,
     batches: Batches | None = None,
 ) -> None:
-    """Train in place without privacy, from the first epoch to the last; see `Trainer`."""
+    """Train in place without privacy, from the first epoch to the last; see `Trainer`.
+
+    Args:
+        bottom: moves in place.
+        head: moves in place if `config.train_head`.
+        samples: n >= 1 of them.
+        config: how weights move.
+        rng: orders the samples, once an epoch.
+        batches: what to learn at a step; None: the samples and their labels.
+    """
     Trainer(bottom, head, samples, config=config, rng=rng, batches=batches).run(config.epochs)
 
 

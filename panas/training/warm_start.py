@@ -23,7 +23,14 @@ class WarmStart:
     device: torch.device
 
     def fit(self, bottom: Bottom, head: Head, public: Samples, rng: np.random.Generator) -> None:
-        """Train in place on public samples, if there are any and `optimizer` says how."""
+        """Train in place on public samples, if there are any and `optimizer` says how.
+
+        Args:
+            bottom: moves in place.
+            head: moves in place if the spec's `head_moves`.
+            public: without any, nothing happens.
+            rng: orders the samples.
+        """
         if self.optimizer and len(public):
             config = replace(self.optimizer, train_head=self.spec.head_moves)
             fit(bottom, head, public, config=config, rng=rng)
@@ -31,6 +38,12 @@ class WarmStart:
 
 def warm_started(start: WarmStart, public: Samples, *, seed: int, site: int) -> tuple[Bottom, Head]:
     """The network with which a site enters the federation; all clients' heads start the same.
+
+    Args:
+        start: genome, spec and training.
+        public: samples that anybody may see.
+        seed: of the run, 0 or more; alone it decides the head.
+        site: number of the site, from 0; with the seed it decides the bottom.
 
     Privacy: no private sample is read.
     """

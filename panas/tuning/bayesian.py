@@ -122,7 +122,14 @@ def improve(
     pending: Sequence[DPSGDSettings],
     rng: np.random.Generator,
 ) -> DPSGDSettings | None:
-    """The affordable settings of highest expected improvement; None if it finds none."""
+    """The affordable settings of highest expected improvement; None if it finds none.
+
+    Args:
+        surrogate: fitted to the trials.
+        trials: those done so far.
+        pending: settings proposed in the same batch, of which nothing is known yet.
+        rng: draws the candidates.
+    """
     space = surrogate.space
     known = space.points([*(t.setting for t in trials if t.value is not None), *pending])
     best = surrogate.mean(known).max().item()
@@ -135,7 +142,13 @@ def climb(
     known: Float[np.ndarray, "k 5"],
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "m 5"]:
-    """Points of the cube by falling score: drawn everywhere, then around the best, ever closer."""
+    """Points of the cube by falling score: drawn everywhere, then around the best, ever closer.
+
+    Args:
+        score: of points (n, 5) of the cube, the higher the better.
+        known: points around which to look at once; k may be 0.
+        rng: draws the points.
+    """
     u = np.concatenate([rng.random((CANDIDATES, 5)), known])
     values = score(u)
     for spread in REFINEMENTS:
@@ -158,10 +171,17 @@ def tune(
 ) -> TuningResult:
     """Search for the settings with the best validation accuracy that the budget allows.
 
-    `rng` names every draw: the result is a function of it, the objective and the space. A trial
-    that the accountant refuses is recorded, never trained, and the next one is drawn at random. The
-    winner has the highest posterior mean among the settings that were trained. `BudgetExhausted` if
-    the budget fits no batch size or every trial was refused; `BadInput` if all trained ones failed.
+    A trial that the accountant refuses is recorded, never trained, and the next one is drawn at
+    random. The winner has the highest posterior mean among the settings that were trained.
+    `BudgetExhausted` if the budget fits no batch size or every trial was refused; `BadInput` if all
+    trained ones failed.
+
+    Args:
+        objective: accuracy of some settings, in [0, 1].
+        space: where to look, and what the budget affords there.
+        config: number of trials.
+        rng: names every draw: the result is a function of it, the objective and the space.
+        execution: processes, journal and progress; None: here, without them.
     """
     if not config.trials:
         raise BadInput("expected at least 1 trial to tune by, got 0; raise trials")

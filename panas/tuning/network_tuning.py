@@ -118,9 +118,12 @@ class NetworkTuning:
     def begin(self, ledger: Ledger | None, folder: Path, *, strict: bool) -> Ledger:
         """The ledger that the training will be charged to, once it has admitted the budget.
 
-        `ledger`: of the data, for life, with its account open; None: one in `folder`, for this
-        training alone. `strict` refuses samples that another ledger was charged for, which are
-        warned of otherwise.
+        Args:
+            ledger: of the data, for life, its account open; None: one in `folder`, for this
+                training alone.
+            folder: of the tuning; its path names the run in a ledger for life.
+            strict: refuse samples that another ledger was charged for, which are warned of
+                otherwise.
         """
         unit = unit_name(None if self.private.groups is None else "of the data set")
         own = ledger or Ledger(folder / "ledger.jsonl")
@@ -149,7 +152,13 @@ class NetworkTuning:
         return own
 
     def train(self, result: TuningResult, folder: Path, ledger: Ledger) -> TuneResult:
-        """Train once with the best settings, charged to a ledger first, and save in `folder`."""
+        """Train once with the best settings, charged to a ledger first, and save the network.
+
+        Args:
+            result: of `search`.
+            folder: where the network and its settings go.
+            ledger: from `begin`.
+        """
         bottom, head = warm_started(self._start, self.public, seed=self.seed, site=0)
         best, schedule = result.best, self._schedule
         plan = calibrate(

@@ -82,7 +82,17 @@ def training_objective(
     seed: int,
     site: int,
 ) -> TrainingObjective:
-    """The objective whose trials start from a network that `data.warm` has warmed up."""
+    """The objective whose trials start from a network that `data.warm` has warmed up.
+
+    Args:
+        data: public or proxy samples: `warm` warms the network up, the rest trains and validates
+            it.
+        start: genome, spec, warm start and device.
+        schedule: samples, epochs and rounds of the private training that a trial rehearses.
+        momentum: of SGD, in [0, 1).
+        seed: of the run, 0 or more.
+        site: number of the site, from 0; with the seed it decides weights and batches.
+    """
     rng = stream(seed, "client", site, "rehearsal")
     bottom, head = start.spec.network(start.genome, rng, start.device)
     with one_thread():

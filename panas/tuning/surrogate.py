@@ -112,7 +112,12 @@ def fit_surrogate(
     space: BudgetedSpace, trials: Sequence[TrialRecord], validation_samples: int | None
 ) -> Surrogate | None:
     """The likeliest of `DRAWN` surrogates drawn from the priors; None where the data allow none.
-    `validation_samples` are those that a value is the share of; None if that is unknown."""
+
+    Args:
+        space: its cube.
+        trials: all so far; those without a value are left out.
+        validation_samples: those that a value is the share of; None if that is unknown.
+    """
     with quiet():
         from linear_operator.utils.errors import NanError, NotPSDError
 

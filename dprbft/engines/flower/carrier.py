@@ -108,8 +108,11 @@ REMEMBERED = 10_000
 class FlowerCarrier:
     """A `Carrier` over a Flower run; a context manager.
 
-    `minimum` sites must be connected before it carries anything; it waits `patience` seconds for
-    all of them. `tell` hears one line about each site that did not answer, and why.
+    Args:
+        link: to Flower's server.
+        minimum: sites that must be connected before it carries anything, at least 1.
+        patience: seconds that it waits for all of them.
+        tell: hears one line about each site that did not answer, and why.
     """
 
     def __init__(

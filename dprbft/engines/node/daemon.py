@@ -45,9 +45,14 @@ class Served:
 class Node:
     """Answers for one site or several of this machine, each by name in its own directory.
 
-    One request of a site is served at a time. `shared` is for the sites of one simulation: the
-    run's directory, where what is public stands already, and why a site refused stays where a
-    simulator looks for it. `tell` hears of every request.
+    One request of a site is served at a time.
+
+    Args:
+        sites: directories of the sites, by name.
+        machine: device and processes.
+        shared: the run's directory, for the sites of one simulation: there what is public stands
+            already, and a refusal is noted.
+        tell: hears of every request.
     """
 
     def __init__(

@@ -105,11 +105,17 @@ def planned_release(site: Site) -> Gaussian | Unprotected | None:
 def dearest_plan(
     budget: Budget, spent: Sequence[Event], share: float, *, fixed: float | None = None
 ) -> Plan:
-    """A release of this share of epsilon, or none where it is 0, and the residual that costs most
-    of any number of samples: every step reads them all.
+    """A release, and the residual that costs most of any number of samples: every step reads them
+    all.
 
     So noise of a release, and whether there is any, follow from public numbers. BudgetExhausted
     where nothing is left beside what was spent, or too little for training noise that is fixed.
+
+    Args:
+        budget: of the run's share, finite.
+        spent: what the site was charged before.
+        share: of epsilon that the release has, in [0, 1); 0: no release.
+        fixed: noise multiplier of the training, where the settings say it; None: calibrated.
     """
     recipe = joined_recipe(1, budget.epsilon, share) if share else alone_recipe(1, budget.epsilon)
     plan = calibrate(
@@ -131,7 +137,13 @@ def dearest_plan(
 
 
 def within(plan: Plan, life: Sequence[tuple[Budget, list[Event]]], site: Site) -> Plan:
-    """The plan of a run's share with as much more noise as the budget for life asks for."""
+    """The plan of a run's share with as much more noise as the budget for life asks for.
+
+    Args:
+        plan: of the run's share.
+        life: budget and charges of each account that the site's data have.
+        site: its settings say whether the training noise is fixed.
+    """
     fixed = site.config.training.noise_multiplier is not None
     for budget, spent in life:
         plan = rescale_noise(plan, budget, (), spent, fixed=fixed)
@@ -185,10 +197,14 @@ def _all_of(budget: Budget, spent: list[Event]) -> Plan:
 
 
 def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] = ()) -> Plan:
-    """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for, once
-    events that are still to come have been charged.
+    """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for.
 
     BudgetExhausted if no noise is enough.
+
+    Args:
+        site: its number of units, budget and ledger.
+        settings: as tuned, or by the recipe.
+        coming: events that are still to be charged before.
     """
     if not site.budget.private:
         return _without_noise(site, settings)

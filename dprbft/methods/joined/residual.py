@@ -109,7 +109,14 @@ def public_heads(site: Site) -> dict[str, Weights]:
 def trained(
     rows: Rows, offset: Float[Tensor, "n classes"], plan: Plan, learning_rate: float
 ) -> nn.Linear:
-    """A residual over some offset by DP-SGD; the caller has charged it, or discards it."""
+    """A residual over some offset by DP-SGD; the caller has charged it, or discards it.
+
+    Args:
+        rows: representations (n, width), classes and groups.
+        offset: logits that the residual is added to, one row for each of `rows`.
+        plan: batches, epochs, clip and sigma.
+        learning_rate: step size of SGD, above 0.
+    """
     residual = zero_residual(rows.z.shape[1], offset.shape[1])
     noise = SystemNoise()
     fit_residual(residual, rows, offset, plan=plan, learning_rate=learning_rate, noise=noise)

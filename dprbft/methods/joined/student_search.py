@@ -54,8 +54,13 @@ def search_in_common(
 ) -> EvolutionResult:
     """What `evolve` returns, from the kept generations of another site where there are any.
 
-    `fitness`, that of the problem, is the same for all sites except for the site's number; its
-    `cache` is their common folder. `rng` is in the same state at all sites.
+    Args:
+        problem: space, fitness, size and prior.
+        fitness: that of the problem: the same for all sites but for the site's number; its `cache`
+            is their common folder.
+        config: sizes and probabilities.
+        rng: in the same state at all sites.
+        execution: processes, journal and progress.
     """
     if fitness.cache is None or config.seconds is not None:
         return evolve(problem, config=config, rng=rng, execution=execution)

@@ -247,8 +247,13 @@ def rehearsal_of(site: Site) -> Rehearsal:
 def rehearsed(rehearsal: Rehearsal, common: Path, log: Path, workers: int) -> Rehearsed:
     """The outcome in the common folder, which is made if it is not there.
 
-    Each trial is on disk in `log` before the next begins. BudgetExhausted if the budget affords
-    no settings.
+    BudgetExhausted if the budget affords no settings.
+
+    Args:
+        rehearsal: public samples, budget and settings to look for.
+        common: folder of the outcome, of all sites with the same rehearsal.
+        log: file in which each trial is before the next begins.
+        workers: processes, at least 1.
     """
     path = common / f"rehearsal-{rehearsal.key}.json"
     with exclusive(path):  # whoever comes meanwhile waits, and reads
@@ -280,7 +285,13 @@ def _rehearse(rehearsal: Rehearsal, log: Path, workers: int) -> Rehearsed:
 
 
 def chosen(rule: Sequence[float], tuned: Sequence[float], nothing: Sequence[float]) -> Choice:
-    """The better of two rivals at the same sites where it clearly beats the rule, else the rule."""
+    """The better of two rivals at the same sites where it clearly beats the rule, else the rule.
+
+    Args:
+        rule: scores of the recipe's settings, one a rehearsed site, higher is better.
+        tuned: scores of the tuned settings, at the same sites.
+        nothing: scores without a residual, at the same sites.
+    """
     rivals: list[tuple[Choice, Sequence[float]]] = [("nothing", nothing), ("tuned", tuned)]
     name, scores = max(rivals, key=lambda rival: statistics.fmean(rival[1]))
     gains = [score - known for score, known in zip(scores, rule, strict=True)]

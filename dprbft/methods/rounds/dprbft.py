@@ -106,7 +106,15 @@ def site_round(
 
 
 def send(site: Site, state: State, bottom: Bottom, round: int, kind: str) -> Release:
-    """Step 3: charge for the release of this round, read the samples, make the message."""
+    """Step 3: charge for the release of this round, read the samples, make the message.
+
+    Args:
+        site: its training samples and its ledger.
+        state: its plan, and the rounds that it began.
+        bottom: as it was trained in this round.
+        round: from 1.
+        kind: name of a release in `panas/privacy/release/kinds/`.
+    """
     what, plan = kind_named(kind), state.plan
     samples = site.public if what.READS == "public" else site.data.train
     request = ReleaseRequest(
@@ -126,7 +134,14 @@ def send(site: Site, state: State, bottom: Bottom, round: int, kind: str) -> Rel
 
 
 def own_head(site: Site, state: State, message: Release | None, broadcast: Broadcast) -> Head:
-    """A site's own head from its own release, at no further cost; the shared one without."""
+    """A site's own head from its own release, at no further cost; the shared one without.
+
+    Args:
+        site: for its device and settings.
+        state: with the heads of the rounds before.
+        message: the site's own release; None where it made none.
+        broadcast: what the server answered.
+    """
     own = broadcast
     if message is not None:
         optimizer = OptimizerConfig(epochs=0)

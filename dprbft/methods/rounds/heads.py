@@ -65,8 +65,12 @@ def aggregate(
 ) -> Broadcast:
     """The next broadcast from one round's releases, all of one kind; without any, the same head.
 
-    Releases are read one at a time, into one sum: only rows stay in memory. `optimizer` and `rng`
-    (order of batches) are of the server's SGD, for raw rows.
+    Args:
+        releases: read one at a time, into one sum: only rows stay in memory.
+        previous: what the sites were sent before the round.
+        round: of the releases, from 1.
+        optimizer: of the server's SGD, for raw rows.
+        rng: order of its batches.
     """
     total = pooled(r.estimate(len(previous.weight)) for r in releases)
     match total:
@@ -150,7 +154,13 @@ def _train(rows: Rows, head: Head, optimizer: OptimizerConfig, rng: np.random.Ge
 
 
 def blend(own: Head, shared: Head, share: float) -> Head:
-    """The head whose weights are `share` of the own and the rest of the shared head's."""
+    """The head whose weights are a weighted mean of two heads'.
+
+    Args:
+        own: of the site.
+        shared: of the server, of the same size.
+        share: weight of the own head, in [0, 1].
+    """
     mixed = Head(own.linear.in_features, own.linear.out_features)
     with torch.no_grad():
         for m, a, b in zip(mixed.parameters(), own.parameters(), shared.parameters(), strict=True):

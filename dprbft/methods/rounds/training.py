@@ -29,6 +29,13 @@ def train_locally(site: Site, state: State, bottom: Bottom, head: Head, round: i
 
     None if the round died before and the budget cannot pay for it again: it is skipped. Where
     training diverges to NaN or infinity, the weights stay as they were.
+
+    Args:
+        site: its training samples, its ledger and the shared settings.
+        state: its plan, and the rounds that it began.
+        bottom: trains.
+        head: trains if the method lets it.
+        round: from 1.
     """
     config, train, plan = _optimizer(site, state), site.data.train, state.plan
     before = weights(bottom), weights(head)
@@ -99,6 +106,13 @@ def keep_best(
 
     Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are for
     the report; nothing is chosen by them, except "best".
+
+    Args:
+        site: its validation and test samples.
+        state: with the best of the rounds before.
+        bottom: as it was trained in this round.
+        choices: share of the own head, and the head, of each candidate.
+        round: from 1.
     """
     z = represent(bottom, site.data.validation)
     scores = [head_scores(z, site.data.validation, h.to(site.device)) for _, h in choices]

@@ -71,14 +71,32 @@ class UpdateMethod(Protocol):
     def check_order(self, site: Site, memory: Bundle, order: Order) -> None:
         """BadInput if the order, or the result, is none that this site's server can send.
 
-        It is called before `site_round` and `site_finish`, and reads no sample: what is wrong
-        with a message is found before anything is charged for it (`baselines.common.orders`)."""
+        It is called before `site_round` and `site_finish`, and reads no sample: what is wrong with
+        a message is found before anything is charged for it (`baselines.common.orders`).
+
+        Args:
+            site: for its settings and facts alone.
+            memory: what the site kept of the round before.
+            order: untrusted; only its frame, names and finite numbers are checked so far.
+        """
 
     def site_round(self, site: Site, memory: Bundle, order: Order) -> Turn:
-        """A participant's round. Charges come before touches."""
+        """A participant's round. Charges come before touches.
+
+        Args:
+            site: its samples, its ledger and the shared settings.
+            memory: from `site_start`, or of the site's last `Turn`.
+            order: checked by `check_order`; `order.round` counts from 1.
+        """
 
     def site_finish(self, site: Site, memory: Bundle, order: Order) -> Bundle:
-        """What a site makes of the last order; nothing leaves any more."""
+        """What a site makes of the last order; nothing leaves any more.
+
+        Args:
+            site: its samples and the shared settings; nothing is charged any more.
+            memory: of the site's last `Turn`.
+            order: the result, numbered one past the last round, checked by `check_order`.
+        """
 
     def predictor(self, site: Site, memory: Bundle) -> Predictor:
         """What a site predicts with, as its memory stands."""
@@ -92,11 +110,26 @@ class UpdateMethod(Protocol):
     def orders(
         self, side: Side, memory: Bundle, sites: Sequence[int], round: int
     ) -> Mapping[int, Bundle]:
-        """What each of these sites is sent before a round; after the last, `rounds` + 1, the
-        result. It must be the same at every call: all randomness is from the run's seed."""
+        """What each of these sites is sent before a round, or as the result after the last.
+
+        It must be the same at every call: all randomness is from the run's seed.
+
+        Args:
+            side: configuration, facts and public samples.
+            memory: from `server_start`, or the last `server_round`.
+            sites: numbers of those that take part, from 0; the keys of what is returned.
+            round: from 1; one past the last round asks for the result.
+        """
 
     def server_round(
         self, side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
     ) -> Bundle:
-        """The server's memory after a round; `updates` are read one at a time. A record that says
-        "done" ends the run before its last round."""
+        """The server's memory after a round; a record that says "done" ends the run early.
+
+        Args:
+            side: configuration, facts and public samples.
+            memory: the server's before the round.
+            updates: of this round, each with its site's number; read one at a time, and may be
+                none.
+            rng: of this round, from the run's seed, so that a resumed run draws the same.
+        """

@@ -31,9 +31,13 @@ def read_npz(path: Path, group: str | None = None, *, needed: bool = True) -> Ra
     """Read images (n, h, w) or (n, h, w, c) and labels (n,) or (n, 1).
 
     Images are uint8, uint16 or floats in [0, 1]. The keys are `images`, `labels` or `x`, `y`, or
-    those of a MedMNIST archive, whose parts are official splits. `group` names an array (n,) that
-    says whose a sample is (`patient`; in parts `train_patient`, ...); unless `needed`, it may be
-    missing.
+    those of a MedMNIST archive, whose parts are official splits.
+
+    Args:
+        path: an .npz archive.
+        group: array (n,) that says whose a sample is (`patient`; in parts `train_patient`, ...);
+            None for none.
+        needed: else the group's array may be missing.
     """
     parts = _parts(path, group, needed)
     every = list(parts.values())
@@ -283,6 +287,11 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
     Of an archive with official splits, the arrays that are there say that it has some. A group in
     several of them trains. BadInput is for what no image can change: no readable archive with
     these arrays, or arrays of another type, shape or length.
+
+    Args:
+        path: an .npz archive.
+        form: what the owner declares of images and classes.
+        group: array (n,) that says whose a sample is; None for none.
     """
     arrays = read_arrays(path)
     keys = keys_of_parts(path, arrays)

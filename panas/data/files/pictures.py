@@ -29,10 +29,15 @@ Shape = tuple[int, int, int]
 
 
 def read_folder(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
-    """Read a folder's pictures as (channels, height, width) of `shape`.
+    """Read a folder's pictures, one class a subfolder.
 
-    Without it: with one channel if all are grey, else three; as squares of side `size`; without it,
-    too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
+    Without a shape: with one channel if all are grey, else three.
+
+    Args:
+        path: a folder of folders.
+        size: side of the squares, in pixels; None: their own size if it is the same for all and at
+            most 64 x 64, else 32.
+        shape: (channels, height, width) to which each is brought; None: as said above.
     """
     part, classes, files = zip(*_listed(path), strict=True)
     x, notes = _read(path, files, size, shape)
@@ -104,6 +109,11 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
     """Read all pictures under a folder as `read_folder` does, whatever folders they lie in.
 
     All are of class 0 of no classes.
+
+    Args:
+        path: a folder.
+        size: as for `read_folder`.
+        shape: as for `read_folder`.
     """
     every = _pictures(path)
     files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
@@ -206,7 +216,13 @@ def _unreadable(file: Path, error: Exception) -> BadInput:
 
 
 def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
-    """A picture as (channels, height, width), uint16 if `deep`, else uint8."""
+    """A picture as (channels, height, width).
+
+    Args:
+        image: of any mode and size.
+        shape: to which it is brought.
+        deep: uint16, else uint8.
+    """
     c, h, w = shape
     if image.mode == "F":
         raise ValueError("numbers with fractions, of no known range")
@@ -222,6 +238,12 @@ def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
 
 
 def pixels(image: Image.Image, size: tuple[int, int], mode: str) -> np.ndarray:
-    """A picture as (c, height, width) uint8; mode "L" (c = 1) or "RGB" (c = 3)."""
+    """A picture as (c, height, width) uint8.
+
+    Args:
+        image: of any mode and size.
+        size: (height, width) to which it is brought, in pixels.
+        mode: "L" (c = 1) or "RGB" (c = 3).
+    """
     small = image.convert(mode).resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.atleast_3d(np.asarray(small)).transpose(2, 0, 1)

@@ -90,7 +90,13 @@ def one_line(error: Exception) -> str:
 
 
 def check_whole(groups: Int64[np.ndarray, "n"], part: Int64[np.ndarray, "n"], called: str) -> None:
-    """Refuse data, `called` so, of which a group is in several of the parts that they have."""
+    """Refuse data of which a group is in several of the parts that they have.
+
+    Args:
+        groups: of each sample.
+        part: of each sample.
+        called: name of the data in the message.
+    """
     held = np.unique(np.stack([groups, part]), axis=1).shape[1]
     if held > len(np.unique(groups)):
         raise BadInput(

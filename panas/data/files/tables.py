@@ -240,6 +240,11 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
     A row is one record of CSV: a quote that is never closed takes the lines after it into its own
     record. BadInput is for what no row can change: no readable file, a header with a name twice or
     without a declared column, or without the label, or the group that is asked for.
+
+    Args:
+        path: a .csv table.
+        form: columns and classes that the owner declares.
+        named: columns of label, group and client.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:

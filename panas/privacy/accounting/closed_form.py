@@ -99,7 +99,13 @@ def limit_mu(events: Iterable[SampledGaussian]) -> float:
 
 
 def group_epsilon(delta_at: Callable[[float], float], delta: float, group: int) -> float:
-    """The general rule: (e, d)-DP for one sample is (k e, d (e^(ke) - 1) / (e^e - 1))-DP for k."""
+    """The general rule: (e, d)-DP for one sample is (k e, d (e^(ke) - 1) / (e^e - 1))-DP for k.
+
+    Args:
+        delta_at: delta of the mechanism for one sample, in [0, 1], at an epsilon of 0 or more.
+        delta: of the group's guarantee, in (0, 1).
+        group: k, samples of one user, 1 to 1000.
+    """
 
     def affords(e: float) -> bool:
         d = delta_at(e)

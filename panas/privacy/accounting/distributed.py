@@ -86,9 +86,13 @@ def sum_multiplier(vector: SummedVector, sigma: float, shares: int) -> float:
 
 
 def share_sigma(vector: SummedVector, multiplier: float, shares: int) -> int:
-    """The least sigma of a share, in whole steps, with which the sum has this noise multiplier.
+    """The least sigma of a share with which the sum has this noise multiplier, to one part in
+    100,000.
 
-    To within one part in 100,000; `shares` as in `sum_multiplier`, and BadInput as there.
+    Args:
+        vector: how the summed numbers are rounded to whole steps.
+        multiplier: m of the sum, standard deviation over sensitivity, above 0.
+        shares: how many shares surely add up, as in `sum_multiplier`; BadInput as there.
     """
     if not 0 < multiplier < math.inf:
         raise BadInput(f"expected a noise multiplier above 0, got {multiplier}")

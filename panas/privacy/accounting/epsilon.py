@@ -60,6 +60,10 @@ def epsilon(
 
     Raises:
         BadInput: if an event has no price under this relation, or by this method.
+
+    >>> import panas
+    >>> round(panas.epsilon([panas.Gaussian(4.0), panas.Gaussian(4.0)], delta=1e-5), 2)
+    1.36
     """
     if not 0 < delta < 1:
         raise BadInput(f"expected delta in (0, 1), got {delta}; give another")
@@ -101,8 +105,14 @@ def prv_bounds(
 ) -> tuple[float, float, float]:
     """Lower bound, estimate and upper bound of epsilon by Opacus's PRV accountant.
 
-    Beyond one sample added or removed the lower bound is that of one, and the upper one the
-    general rule for a group. BadInput if the events are not Gaussian.
+    BadInput if the events are not Gaussian.
+
+    Args:
+        events: mechanisms applied to the same samples, in any order.
+        delta: in (0, 1).
+        relation: under another one than add-or-remove-one the bounds are those of a group.
+        group: k, 1 to 1000; beyond 1 the lower bound is that of one, the upper one by the general
+            rule.
     """
     from panas.privacy.accounting.prv import prv_epsilon  # Opacus takes seconds to import
 

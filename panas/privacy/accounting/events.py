@@ -31,7 +31,7 @@ class SampledGaussian:
     """DP-SGD: `steps` Gaussian mechanisms, each on a Poisson sample of rate q in (0, 1].
 
     The noise has std noise_multiplier * C, where C is the clip: adding or removing a sample moves
-    a step by up to C, replacing one by up to 2 C.
+    a step by up to C, replacing one by up to 2 C. The multiplier is above 0, steps are 0 or more.
     """
 
     rate: float
@@ -115,6 +115,11 @@ def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | N
     """The events in merged form; None if any of them protects nothing.
 
     BadInput if an event has no price under this relation, or the group is too large.
+
+    Args:
+        events: any number, in any order.
+        relation: under which each event is priced.
+        group: k, 1 to `MOST_SAMPLES`: samples of one user in which neighbours differ.
     """
     if not 1 <= group <= MOST_SAMPLES:
         raise BadInput(

@@ -31,7 +31,13 @@ GROUP_INTERVAL = 2e-3  # the finest grid for a group: a mixture's is slow to fil
 
 @lru_cache(maxsize=4096)
 def pld_epsilon(merged: Merged, delta: float, interval: float) -> float:
-    """An upper bound of epsilon; a coarser grid only adds to it."""
+    """An upper bound of epsilon; a coarser grid only adds to it.
+
+    Args:
+        merged: from `merge`: events that all protect, and are not free.
+        delta: in (0, 1).
+        interval: grid of the privacy loss, above 0; a coarser one takes less time and memory.
+    """
     if merged.group > 1 and merged.relation == REPLACE:
         one = loss_distribution(merged._replace(group=1), interval)
         return group_epsilon(one.get_delta_for_epsilon, delta, merged.group)

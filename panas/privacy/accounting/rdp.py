@@ -24,7 +24,13 @@ FEW_ORDERS: Orders = tuple(float(a) for a in range(2, 33))  # a quicker, higher 
 
 @lru_cache(maxsize=4096)
 def rdp_epsilon(merged: Merged, delta: float, orders: Orders = ORDERS) -> float:
-    """An upper bound of epsilon, from the divergences at `orders`."""
+    """An upper bound of epsilon, from the divergences at `orders`.
+
+    Args:
+        merged: from `merge`: events that all protect, and are not free.
+        delta: in (0, 1).
+        orders: alpha of the divergences, each above 1; more of them tighten the bound.
+    """
     group = merged.group
     # The library warns of each order whose series does not converge; the bound holds without.
     with quiet("absl"):

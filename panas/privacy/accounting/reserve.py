@@ -89,7 +89,13 @@ class Reserve:
 
 @lru_cache(maxsize=256)
 def reserve(seen: tuple[Event, ...], target: float, delta: float) -> Reserve:
-    """The largest reserve with which what was seen costs `target` epsilon at `delta`."""
+    """The largest reserve with which what was seen costs `target` epsilon at `delta`.
+
+    Args:
+        seen: events whose outcome may choose what follows.
+        target: epsilon of everything together, above 0.
+        delta: of the same guarantee, in (0, 1).
+    """
     whole, mu, rigour = _largest_mu(seen, target, delta), 0.0, RIGOURS[0]
     for rigour in RIGOURS:
         mu = _largest_mu(seen, target, delta * (1 - rigour.slack) / rigour.between)

@@ -85,7 +85,13 @@ def strangers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def alone(module: nn.Module, x: Batch, randomness: str = "error") -> Batch:
-    """What a module makes of each sample as a batch of one, without gradients."""
+    """What a module makes of each sample as a batch of one, without gradients.
+
+    Args:
+        module: a layer that might mix the samples of a batch.
+        x: its inputs (b, ...).
+        randomness: "error", "same" or "different": what `torch.func.vmap` does with random layers.
+    """
     tensors = {n: p.detach() for n, p in module.named_parameters()} | frozen(module)
 
     def one(x_i: Tensor) -> Tensor:

@@ -171,7 +171,14 @@ def _losses(loss: Loss, outputs: Batch, y: Batch) -> Batch:
 
 
 def functional_gradients(model: nn.Module, loss: Loss, x: Batch, y: Batch) -> list[Batch]:
-    """The same by `torch.func` over the whole network, or one sample at a time if that fails."""
+    """The same by `torch.func` over the whole network, or one sample at a time if that fails.
+
+    Args:
+        model: any network; its parameters that train.
+        loss: one loss a sample, from outputs and targets.
+        x: inputs (b, ...).
+        y: targets, b of them.
+    """
     moving = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     fixed = frozen(model)
 

@@ -70,6 +70,19 @@ class PrivateGradient:
     Raises:
         BadInput: at once for BatchNorm, and at the first batch for what is seen to mix noise: it
             would train as another network than the one that is used.
+
+    >>> import torch
+    >>> import panas
+    >>> plan = panas.Plan(
+    ...     samples=5, batch_size=5, clip=1.0, noise_multiplier=1.1, epochs=1, rounds=1
+    ... )
+    >>> model, noise = torch.nn.Linear(3, 2), panas.SystemNoise()
+    >>> x, y = torch.zeros(5, 3), torch.zeros(5, dtype=torch.int64)
+    >>> gradient = panas.PrivateGradient(model)
+    >>> for batch in plan.batches(noise, samples=5):
+    ...     gradient.step(x[batch], y[batch], plan.clip_and_noise, noise)
+    >>> tuple(model.weight.grad.shape)
+    (2, 3)
     """
 
     @checked
@@ -91,7 +104,15 @@ class PrivateGradient:
         self._expected: float | None = None  # samples of a batch, where that is public
 
     def clipped_sum(self, x: Batch, y: Batch, clip: float, groups: Units = None) -> list[Tensor]:
-        """The sum of the units' gradients, each clipped to `clip`; one not finite counts as 0."""
+        """The sum of the units' gradients, each clipped to `clip`; one not finite counts as 0.
+
+        Args:
+            x: inputs (b, ...); b may be 0.
+            y: targets, b of them, as the loss takes them.
+            clip: C, largest norm of one unit's gradient over all parameters, above 0.
+            groups: unit of each sample (b,), whose mean gradient is clipped; None: a sample is a
+                unit.
+        """
         return self._shaped(self._clipped_sum(x, y, clip, groups))
 
     def step(
@@ -104,7 +125,13 @@ class PrivateGradient:
     ) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one Poisson batch.
 
-        Where there are groups, the batch holds all samples of each that was drawn.
+        Args:
+            x: inputs (b, ...) of a batch that `Plan.batches` drew; b may be 0.
+            y: targets, b of them, as the loss takes them.
+            mechanism: clip, sigma and divisor, from `Plan.clip_and_noise`.
+            noise: draws one number a weight; `SystemNoise()`, unless for a test.
+            groups: unit of each sample (b,), all of whose samples are in the batch; None: a sample
+                is a unit.
         """
         self._expected = mechanism.batch_size if groups is None else None
         total = self._clipped_sum(x, y, mechanism.clip, groups)

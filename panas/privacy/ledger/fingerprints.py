@@ -113,7 +113,14 @@ def note(ledger: Ledger) -> None:
 
 
 def write_note(id: str, path: Path, size: int, account: Account) -> None:
-    """Note the account of a ledger of this id, of so many bytes."""
+    """Note the account of a ledger of this id, of so many bytes.
+
+    Args:
+        id: the ledger's, 32 hexadecimal digits.
+        path: the ledger's file.
+        size: its length in bytes, with the last line.
+        account: terms and charges as of that line.
+    """
     record = {
         "path": str(path.resolve()),
         "bytes": size,

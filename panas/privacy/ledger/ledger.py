@@ -29,7 +29,14 @@ from panas.runtime.store import exclusive
 
 
 def check_share(account: Account, run: str, share: Budget, path: Path) -> None:
-    """Refuse a share that the budget for life does not hold."""
+    """Refuse a share that the budget for life does not hold.
+
+    Args:
+        account: of the ledger, with its charges so far.
+        run: name of the run that asks.
+        share: what it asks for; its delta may differ from the account's.
+        path: the ledger's file, for the message.
+    """
     if not account.admits(share):
         own = share.at(account.budget.delta)
         there = "" if own == share else f", which is epsilon {share.epsilon:g} at {share.delta:g}"
@@ -41,7 +48,13 @@ def check_share(account: Account, run: str, share: Budget, path: Path) -> None:
 
 
 def check_fits(account: Account, charge: Charge, path: Path) -> None:
-    """Refuse an event for which the account has no leave, no run or no budget."""
+    """Refuse an event for which the account has no leave, no run or no budget.
+
+    Args:
+        account: of the ledger, with its charges so far.
+        charge: what comes next; its run, if it names one, has begun.
+        path: the ledger's file, for the message.
+    """
     if charge.run and charge.run not in account.shares:
         raise BadInput(
             f"expected a run that has begun on {path}, got {charge.run!r}; begin it with its share "
@@ -86,6 +99,20 @@ class Ledger:
         run: name of the run that charges through this object, once it has begun; "" for none.
         id: 32 hexadecimal digits that it is called by if it is not there yet; "": drawn at random.
             Where the user's state folder knows a ledger of this id, an empty one is an older copy.
+
+    >>> import tempfile
+    >>> import panas
+    >>> charge = panas.Charge(
+    ...     event=panas.Gaussian(4.0), phase="release", mechanism="label counts",
+    ...     recipient="the server", sensitivity=1.0,
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = panas.Ledger(f"{folder}/ledger.jsonl")
+    ...     _ = ledger.open_account(panas.Budget(8.0, 1e-5), replicated=False)
+    ...     with ledger.charge(charge):
+    ...         pass  # what reads the samples
+    ...     round(ledger.account().spent(), 2)
+    0.93
     """
 
     def __init__(self, path: str | Path, run: str = "", id: str = "") -> None:

@@ -89,7 +89,13 @@ def rounded(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str,
 def rounded_like(
     values: Float[Tensor, "..."], like: Float[Tensor, "..."], compression: Compression
 ) -> Float[Tensor, "..."]:
-    """Values rounded by the steps of a decoded array, number by number; float64."""
+    """Values rounded by the steps of a decoded array, number by number; float64.
+
+    Args:
+        values: exact numbers, of the shape of `like`.
+        like: the array as it was decoded, which shows how coarse each step is.
+        compression: how it was encoded.
+    """
     form, e = _FORMS[compression], _exponents(_blocks(like), _FORMS[compression])
     each = e.repeat_interleave(BLOCK)[: like.numel()].reshape(like.shape)
     steps = torch.ldexp(values.double(), -each)

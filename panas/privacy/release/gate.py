@@ -109,22 +109,28 @@ def release(
 ) -> Released:
     """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
-    `rows` reads representations, labels, and groups where they are the privacy unit; it is
-    called once the charge is on disk. What takes time or memory, and may fail, is done before, and
-    `rows` gives what is there already: nothing is charged for work that cannot be done, and what
-    was computed before the charge stays in memory. A representation that is not finite counts as a
-    row of zeros. BudgetExhausted or BadInput from the charge, or if the event is not the kind's,
-    the account is of another relation, or a label is no class: nothing leaves, and what was charged
-    stays so.
+    What takes time or memory, and may fail, is done before, and `rows` gives what is there already:
+    nothing is charged for work that cannot be done, and what was computed before the charge stays
+    in memory. A representation that is not finite counts as a row of zeros. BudgetExhausted or
+    BadInput from the charge, or if the event is not the kind's, the account is of another relation,
+    or a label is no class: nothing leaves, and what was charged stays so.
+
+    With `keep`, a release that died under way may be made again for the same charge: what was drawn
+    before was never sent, so that one draw leaves for one charge. Whether a process dies must not
+    depend on what was drawn, else what leaves is drawn from those that it survives: between charge
+    and `keep` nothing refuses, or branches on, a number. A kill from outside sees none.
+
+    Args:
+        request: kind, event, classes and round.
+        rows: reads representations, labels, and groups where they are the privacy unit; called once
+            the charge is on disk.
+        ledger: of the samples that are read, its account open.
+        noise: the operating system's, unless for a test.
+        keep: writes what leaves to the disk, from where alone it is sent, before the charge is
+            noted as used.
 
     Privacy: epsilon-delta of the event for one unit added or removed, labels included; none for
     `Unprotected()`.
-
-    `keep` writes what leaves to the disk, from where alone it is sent, before the charge is noted
-    as used. With it, a release that died under way may be made again for the same charge: what was
-    drawn before was never sent, so that one draw leaves for one charge. Whether a process dies must
-    not depend on what was drawn, else what leaves is drawn from those that it survives: between
-    charge and `keep` nothing refuses, or branches on, a number. A kill from outside sees none.
     """
     event, kind, account = request.event, kind_named(request.kind), ledger.account()
     _check_event(request, account)
@@ -180,8 +186,15 @@ class SumNoise:
 
     @staticmethod
     def of(kind: SummedKind, least: float, sites: int, missing: int, size: int) -> "SumNoise":
-        """The noise with which a sum over `sites`, `missing` of them gone, has at least the
-        multiplier `least`; 0 for no noise. `size` is how many numbers there are."""
+        """The noise with which a sum over sites has at least a noise multiplier.
+
+        Args:
+            kind: what is summed.
+            least: noise multiplier of the sum; 0 for no noise.
+            sites: n, how many take part.
+            missing: t, how many of them may be gone, below n / 3.
+            size: how many numbers a site's part has.
+        """
         of_sites = partial(SumNoise, sites=sites, missing=missing)
         if not least:
             return of_sites(step=2.0**-STEPS, sigma=0, noise_multiplier=0.0, local=0.0)
@@ -228,7 +241,15 @@ def add_to_sum(
 ) -> Summand:
     """Charge the ledger, then read the data and make the site's part of the sum.
 
-    As `panas.privacy.release.gate.release`, whose event is `noise.event`; `keep` masks and writes.
+    It does so as `panas.privacy.release.gate.release`, whose event is `noise.event`.
+
+    Args:
+        request: kind, event, classes and round.
+        rows: reads representations, labels and groups; called once the charge is on disk.
+        noise: of the sum, which all sites compute alike.
+        ledger: of the samples that are read, its account open.
+        sampler: draws the site's share of the noise in whole steps; another one for tests alone.
+        keep: masks the part and writes it to the disk before the charge is noted as used.
 
     Privacy: epsilon-delta of that event for one unit, to whoever sees the sum alone, as long as at
     most t sites are missing or tell their own part; of `noise.local` to all others together.

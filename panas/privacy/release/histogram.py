@@ -38,8 +38,13 @@ def label_histogram(
 ) -> Float[Tensor, "classes"]:
     """The site's label counts with Gaussian noise, charged to its ledger before they are read.
 
-    `labels` reads the labels, and the groups where they are the privacy unit. `event` is
-    `Gaussian(m)`, or `Unprotected()` for the counts without noise.
+    Args:
+        labels: reads classes (n,), and groups (n,) where they are the privacy unit.
+        classes: C, at least 1.
+        event: `Gaussian(m)`, or `Unprotected()` for the counts without noise.
+        ledger: of the samples whose labels are read, its account open.
+        noise: the operating system's, unless for a test.
+        recipient: who sees the outcome, for the ledger's line.
     """
     if not isinstance(event, Gaussian | Unprotected):
         raise BadInput(f"expected a Gaussian or unprotected histogram, got {event}; give its noise")
@@ -64,7 +69,13 @@ def label_histogram(
 def unit_counts(
     y: Int[Tensor, "n"], groups: Int64[Tensor, "n"] | None, classes: int
 ) -> Float[Tensor, "classes"]:
-    """Label counts without noise: a unit more or less moves them by 1 in L2 norm, at most."""
+    """Label counts without noise: a unit more or less moves them by 1 in L2 norm, at most.
+
+    Args:
+        y: classes (n,), 0 to C - 1.
+        groups: unit of each sample (n,), which shares a weight of 1; None: a sample is a unit.
+        classes: C, at least 1.
+    """
     ones = torch.ones(len(y), 1, dtype=torch.float64)
 
     def length(ones: Float[Tensor, "m 1"], y: Int[Tensor, "m"]) -> float:

@@ -43,13 +43,27 @@ class ReleaseKind(Protocol):
     BARE: str  # what leaves where nothing protects it, for the privacy card
 
     def run(self, rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-        """What leaves, computed from checked rows; `scale` is s, and 0 where there is no noise."""
+        """What leaves, computed from checked rows.
+
+        Args:
+            rows: finite representations (n, d), classes, and groups where they are the privacy
+                unit.
+            classes: C.
+            scale: s, standard deviation of the noise on each number; 0 where there is none.
+            noise: what draws it; unused at scale 0.
+        """
 
     def arrays(self, classes: int, d: int) -> dict[str, ArraySpec]:
         """What crosses the wire, by name."""
 
     def estimate(self, arrays: Mapping[str, Tensor], classes: int, scale: float) -> Estimate:
-        """What a receiver makes of it: unbiased sums, or the rows."""
+        """What a receiver makes of it: unbiased sums, or the rows.
+
+        Args:
+            arrays: what `run` returned, decoded and checked.
+            classes: C.
+            scale: s, standard deviation of their noise, which is public.
+        """
 
 
 @runtime_checkable
@@ -62,7 +76,13 @@ class SummedKind(ReleaseKind, Protocol):
         """What leaves, without noise, as numbers that take noise of one size."""
 
     def from_numbers(self, numbers: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
-        """What a receiver makes of such numbers, or of their sum, under noise of std `scale`."""
+        """What a receiver makes of such numbers, or of their sum.
+
+        Args:
+            numbers: all that a release holds, in one row of k.
+            classes: C.
+            scale: standard deviation of the noise on each number.
+        """
 
     def to_numbers(self, moments: Moments) -> Float[Tensor, "k"]:
         """The numbers that `from_numbers` takes for this."""

@@ -55,11 +55,16 @@ def products(a: Float[Tensor, "n k"], b: Float[Tensor, "n d"]) -> Float[Tensor, 
 
 
 def unit_weights(rows: Rows, most: float, length: Length) -> Float[Tensor, "n"]:
-    """A weight of at most 1 a row, with which a whole unit moves a release by `most` at most.
+    """A weight of at most 1 a row, with which a whole unit moves a release by a bound at most.
 
     A row that is a unit has weight 1: its own clip bounds it. The rows of a group share the largest
     weight that keeps them to the bound: rows that point apart, or have several classes, move a
     release less than as many equal ones, so that they weigh more than their mean would.
+
+    Args:
+        rows: n of them, with groups or without.
+        most: bound on what a unit moves the release by, in L2 norm.
+        length: how far the weighed rows of a unit move it.
     """
     weights = torch.ones(len(rows.y), dtype=torch.float64)
     for unit in members(rows.groups):
@@ -71,14 +76,26 @@ def unit_weights(rows: Rows, most: float, length: Length) -> Float[Tensor, "n"]:
 def sums_by_class(
     u: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int
 ) -> Float[Tensor, "classes d"]:
-    """Sum of the rows of each class."""
+    """Sum of the rows of each class.
+
+    Args:
+        u: rows (n, d), already clipped and weighed.
+        y: their classes (n,), 0 to C - 1.
+        classes: C.
+    """
     return torch.zeros(classes, u.shape[1], dtype=u.dtype).index_add_(0, y, u)
 
 
 def counts_by_class(
     weights: Float[Tensor, "n"], y: Int[Tensor, "n"], classes: int
 ) -> Float[Tensor, "classes"]:
-    """Sum of the weights of each class."""
+    """Sum of the weights of each class.
+
+    Args:
+        weights: of the rows (n,), in [0, 1].
+        y: their classes (n,), 0 to C - 1.
+        classes: C.
+    """
     return sums_by_class(weights[:, None], y, classes)[:, 0]
 
 
@@ -86,6 +103,11 @@ def checked_rows(rows: Rows, classes: int, site: int) -> Rows:
     """The rows on the CPU, those that are not finite as zeros; BadInput for what is no class.
 
     A refusal would reveal the row that caused it.
+
+    Args:
+        rows: n of them, on any device.
+        classes: C; labels must be 0 to C - 1.
+        site: number of the site, for the message.
     """
     z, y = rows.z.detach().cpu(), rows.y.cpu().long()
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:

@@ -105,8 +105,12 @@ def average(
 ) -> Average:
     """Weigh candidates by their likelihood of validation samples; without any, by their prior.
 
-    `with_prior` names candidates whose logits hold the prior already. A candidate `FOREST`, if
-    there is one, is mixed with all others; one `RESIDUAL` is favoured.
+    Args:
+        logits: of the candidates by name, on v samples each, v >= 0; `FOREST` is mixed with all
+            others, and `RESIDUAL` favoured.
+        y: classes of the samples.
+        log_prior: log frequencies of the site's classes, as `log_prior` gives them.
+        with_prior: candidates whose logits hold the prior already.
     """
     variants, likelihoods = [], []
     for name in logits:

@@ -98,7 +98,14 @@ def weighed(
     y: Int[Tensor, "v"],
     notes: Mapping[str, Any],
 ) -> Predictor:
-    """The predictor whose candidates are weighed by validation samples, which nothing covers."""
+    """The predictor whose candidates are weighed by validation samples, which nothing covers.
+
+    Args:
+        candidates: what the site has trained, or was sent.
+        x: validation images; v may be 0.
+        y: their classes.
+        notes: JSON-able, for the predictor's file.
+    """
     result = average(candidates.logits(x), y, candidates.log_prior, candidates.with_prior)
     return Predictor(candidates, result, notes)
 

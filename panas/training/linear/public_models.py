@@ -117,10 +117,15 @@ def fit_public_forest(public: Samples) -> PublicForest | None:
 def fitted_temperature(
     votes: Float[Tensor, "n t classes"], y: Int[Tensor, "n"], unseen: Bool[Tensor, "n t"]
 ) -> float:
-    """T of the formula above; `unseen` says which rows a tree was grown without.
+    """T of the formula above.
 
     Rows that all trees have seen tell nothing, nor does the one row of a class, which no tree
     without it can know; without any other row T is 1.
+
+    Args:
+        votes: of t trees on n rows, each a distribution over classes.
+        y: classes of the rows.
+        unseen: which rows a tree was grown without.
     """
     trees = unseen.sum(1)
     some = (trees > 0) & (torch.bincount(y)[y] > 1)

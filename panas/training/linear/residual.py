@@ -53,9 +53,17 @@ def fit_residual(
     learning_rate: float,
     noise: NoiseSource,
 ) -> None:
-    """Train V and v in place for one round of `plan`; `offset` holds a row for each of `rows`.
+    """Train V and v in place for one round of a plan.
 
     A row's gradient depends on that row alone, bit for bit: the layer's outputs are exact sums.
+
+    Args:
+        residual: V and v, as `zero_residual` begins.
+        rows: representations (n, width), classes, and groups where they are the unit.
+        offset: logits that the residual is added to, one row for each of `rows`.
+        plan: batches, epochs, clip and sigma.
+        learning_rate: step size of SGD, above 0.
+        noise: of batches and gradients; `SystemNoise()`, unless for a test.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit, provided that `offset` is a function of a row and of what was released.
@@ -95,7 +103,14 @@ def fit_logistic(
     offset: Float[Tensor, "n classes"],
     l2: float,
 ) -> nn.Linear:
-    """The residual with the least loss; n >= 1."""
+    """The residual with the least loss; n >= 1.
+
+    Args:
+        z: representations of n >= 1 rows.
+        y: their classes.
+        offset: logits that the residual is added to.
+        l2: weight of |V|^2 / 2n in the loss, 0 or more.
+    """
     residual = zero_residual(z.shape[1], offset.shape[1])
     optimizer = torch.optim.LBFGS(
         residual.parameters(), max_iter=STEPS, line_search_fn="strong_wolfe"
@@ -120,7 +135,11 @@ def cross_validated(
 ) -> Chosen:
     """The offset and penalty with the least loss on samples left out, fitted on all of them.
 
-    Without samples the first offset stands as it is.
+    Args:
+        z: representations of n rows; of none, the first offset stands as it is.
+        y: their classes.
+        offsets: logits that a residual may be added to, by name; at least one.
+        rng: divides the rows into folds.
     """
     if not len(y):
         over, offset = next(iter(offsets.items()))

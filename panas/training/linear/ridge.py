@@ -66,13 +66,25 @@ SHRINKAGE = 4.0  # lambda of a site's own head around the shared one, in units o
 
 
 def exact_moments(z: Float[Tensor, "n d"], y: Tensor, classes: int) -> Moments:
-    """The moments of rows whose labels anybody may see, or that stay where they are."""
+    """The moments of rows whose labels anybody may see, or that stay where they are.
+
+    Args:
+        z: representations, n >= 0.
+        y: their classes (n,), 0 to C - 1.
+        classes: C.
+    """
     u = z.double()
     return Moments(u.T @ u, sums_by_class(u, y, classes), 0.0)
 
 
 def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
-    """W of the formula above; `penalty` is lambda > 0 and `around` W0, 0 by default."""
+    """W of the formula above.
+
+    Args:
+        m: A (d, d) and B (C, d), noised or not; negative eigenvalues of A count as 0.
+        penalty: lambda, above 0.
+        around: W0 (C, d), to which the penalty pulls; None: 0.
+    """
     values, vectors = torch.linalg.eigh(m.A)
     aim = m.B - m.B.mean(0)
     if around is not None:
@@ -113,6 +125,11 @@ def pooled(sent: Iterable[Moments], classes: int, d: int) -> Moments:
     """The sum of sites' noised moments and counts, each weighed by its noise; of none, zeros.
 
     Sites of equal noise are added up as they come: there is one sum of each noise in memory.
+
+    Args:
+        sent: one a site, with counts; read one at a time.
+        classes: C.
+        d: width of the representations.
     """
     zero = torch.zeros(classes, d).double()
     nothing = Moments(torch.zeros(d, d).double(), zero, 0.0, torch.zeros(classes))
@@ -129,9 +146,12 @@ def pooled(sent: Iterable[Moments], classes: int, d: int) -> Moments:
 
 
 def noise_weight(variance: float, least: float, spread: float) -> float:
-    """Weight w_k of moments of this variance, where the sharpest have the `least`; in [0, 1].
+    """Weight w_k of a site's moments; in [0, 1], and exactly 1 where the noise is the least.
 
-    `spread` is v. The weight is exactly 1 where the variance is the least.
+    Args:
+        variance: of the noise on each of its numbers, 0 or more.
+        least: that of the site with the least noise.
+        spread: v, variance between sites of the exact numbers.
     """
     return 1.0 if variance == least else (spread + least) / (spread + variance)
 
@@ -177,9 +197,13 @@ def _counts(m: Moments) -> Float[Tensor, "classes"]:
 
 
 def trust(variance: float, width: int, samples: float) -> float:
-    """Weight w of noised moments of width d beside exact public ones: the share of signal in them.
+    """Weight w of noised moments beside exact public ones: the share of signal in them.
 
-    `samples` is N, of which a public sample tells as much as a private one.
+    Args:
+        variance: of the noise on each number, 0 or more.
+        width: d.
+        samples: N, private samples of all sites, of which a public one tells as much as a private
+            one.
     """
     signal = spread_of(samples, width)
     return signal / (signal + variance) if signal + variance else 1.0

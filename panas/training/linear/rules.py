@@ -138,7 +138,13 @@ class Recipe:
 
 
 def joined_recipe(n: int, epsilon: float, share: float = RELEASE_SHARE) -> Recipe:
-    """Over the shared head, with what a release of this share has left of epsilon."""
+    """Over the shared head, with what a release of this share has left of epsilon.
+
+    Args:
+        n: privacy units that train at the site, at least 1; public, or noised.
+        epsilon: of the site's whole budget, above 0.
+        share: of epsilon that its release has, in [0, 1).
+    """
     x, left = n * epsilon / 2400, 1 - share**2
     rate = 2 * max(math.sqrt(x), 2.7 * left * x)
     return _stable(n, rate, epochs=24, batches=1 if n < FEW else 2)
@@ -152,9 +158,13 @@ def alone_recipe(n: int, epsilon: float) -> Recipe:
 def residual_schedule(
     n: int, recipe: Recipe, spent: Sequence[Event], *, share: float = 0.0
 ) -> TrainingSchedule:
-    """The release and the residual that a site of n units still makes.
+    """The release and the residual that a site still makes.
 
-    The release has this share of epsilon (0: no release); `spent` is what was charged before.
+    Args:
+        n: privacy units that train at the site, at least 1; public, or noised.
+        recipe: its epochs are the schedule's.
+        spent: what the site was charged before.
+        share: of epsilon that the release has, in [0, 1); 0: no release.
     """
     return TrainingSchedule(
         samples=n,
