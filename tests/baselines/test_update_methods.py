@@ -211,21 +211,6 @@ def test_orders_are_the_same_at_every_call_and_for_whoever_else_is_asked(name: s
 
 
 @of_every_method
-@pytest.mark.thorough
-def test_it_learns_in_its_smoke_setting(name: str, tmp_path: Path):
-    smoke = getattr(update_method(name), "SMOKE", None)
-    assert smoke is not None, f"no SMOKE in dprbft/methods/{name}.py: settings in which it learns"
-    settings = {"method": name, "clients": 2, "partition": "iid"}
-    data = {"dataset": "digits", "public_limit": 0}  # as a comparison's smoke size
-    run = carried(tmp_path / "r", build_config({"federation": settings, "data": data}, dict(smoke)))
-    for paths in read_sites(run.folder):
-        report = SiteReport.read(paths.home)
-        assert report.baselines is not None
-        assert report.steps.joined > report.baselines.majority
-    assert all(0 < account.spent() <= 8 for account in accounts(run.folder))
-
-
-@of_every_method
 @pytest.mark.parametrize("kind", ["unknown", "out-of-range"])
 def test_a_bad_option_is_refused_in_one_line(name: str, kind: str, tmp_path: Path):
     refused = {"nonsense": 1} if kind == "unknown" else tiny_of(name).refused
