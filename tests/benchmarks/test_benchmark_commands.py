@@ -16,9 +16,9 @@ import benchmarks
 from benchmarks.joining_tables import Setting as TableSetting
 from benchmarks.joining_tables import Sizes
 from benchmarks.joining_world import Setting
+from benchmarks.membership_tasks import Size
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import stream
-from panas.tuning.trial import TuningConfig
 
 ROOT = Path(benchmarks.__file__).parents[1]
 TEXTS = [
@@ -77,26 +77,30 @@ THOROUGH = {
     "feathers --data-root {} --seeds 1 --sites 2 --rounds 4 --positives 1 --epsilons 8 --work {}": (
         "partition epsilon f1 auroc"
     ),
-    "hostile_hub --messages 6": "messages seed pairs kind codes charged",
+    "hostile_hub --messages 6": "messages seed pairs kind codes charges spent failures",
     "joining_tables --data-root {} --seeds 2 --workers 1 --work {}": "methods auroc alone joined",
-    "rehearsals --data-root {} --seeds 1 --workers 1 --work {}": "found runs cost sites choice",
     "scale --sites 3 --participation 1 --rounds 1": "costs sites site_seconds server_seconds",
     "search --dataset digits --repetitions 1": "cost_ratio_to_plain_ga parts budgets",
     "students --data-root {} --seeds 1 --workers 1 --work {}": "found runs cost sites front macs",
 }
 
+ROWS = (
+    *(("network", "raw_rows", float("inf")), ("network", "raw_rows", 0.5)),
+    *(("network", "moments", 8.0), ("map", "raw_rows", float("inf")), ("map", "moments", 8.0)),
+)
+
 SMALLER: dict[str, Any] = {
     "attack_table.DECODER_EPOCHS": 1,
-    "attacks.ROWS": (("network", "raw_rows", float("inf")), ("map", "moments", 8.0)),
+    "attack_membership.main.__defaults__": (
+        None,
+        Size(canaries=100, shadows=2, targets=1, epochs=1),
+    ),
+    "attack_table.ROWS": ROWS,
+    "attacks.ROWS": ROWS,
     "joining_tables.TABLES": {"breast cancer": Sizes(n=40, validation=20, sites=2, test=150)},
     "joining_tables.grid": lambda: [TableSetting("breast cancer", 50, 8.0)],
     "joining_world.PUBLIC": 200,
     "joining_world.TEST": 200,
-    "rehearsals.CLIENTS": 2,
-    "rehearsals.CONFIG": TuningConfig(trials=2, initial=1),
-    "rehearsals.DATASET": "digits",
-    "rehearsals.LABELLED": 60,
-    "rehearsals.SITES": (1, 3),
     "students.APART": 1,
     "students.EVOLUTION": EvolutionConfig(population=2, generations=1),
     "students.SETTING": Setting("digits", 60, 0, 8.0, 2, 0.3),

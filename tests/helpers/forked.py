@@ -25,17 +25,12 @@ Death = tuple[str, str, int, str]
 """Module and name of a function, which of its calls, and whether "before" or "after" its work."""
 
 
-def plant(module: str, name: str, call: int, when: str, once: str | None = None) -> None:
-    """Let this process die at a call; of several processes with the same file `once`, one dies."""
+def plant(module: str, name: str, call: int, when: str) -> None:
+    """Let this process die at a call."""
     owner = importlib.import_module(module)
     real, calls = getattr(owner, name), 0
 
     def die() -> None:
-        if once is not None:
-            try:
-                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return
         os.kill(os.getpid(), signal.SIGKILL)
 
     def deadly(*args: object, **named: object) -> object:
@@ -104,9 +99,9 @@ def commands_of_scripts(command: Path) -> Iterator[None]:
 
 ASK = """#!{python} -S
 import os, sys
-from multiprocessing.connection import Site
+from multiprocessing.connection import Client
 
-server = Site({address!r})
+server = Client({address!r})
 server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
 sys.exit(server.recv())
 """

@@ -13,8 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -27,70 +25,15 @@ from panas.training.checkpoint import load_network
 
 ROOT = Path(__file__).parents[2]
 
-SITE = """
-import os, sys
-if "forkserver" in " ".join(sys.orig_argv):
-    from forked import plant
-    module, name, call, when, once = os.environ["PANAS_TEST_DEATH"].split()
-    plant(module, name, int(call), when, once)
-"""
-"""Of each Python process; the server of worker processes hands on what was planted in it."""
-
 DEATHS: dict[str, Death] = {
     # The histogram of site 1 is charged, its architecture is not found.
     "search": ("panas.search_modes.mode", "search_by_training", 2, "before"),
-    # DP-SGD is charged, and not a step of it taken.
-    "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 2, "before"),
     # All of site 0's round 2 is charged and computed, and where it stands is not.
-    "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 3, "after"),
-    # Site 1 is through with round 2, and its release has not arrived.
-    "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 6, "before"),
-    # Site 0 has the answer to round 2, site 1 not yet.
-    "train, half answered": ("dprbft.methods.rounds.site", "note_round", 6, "before"),
-    "train, before the end": ("dprbft.server.checkpoint", "write_json", 3, "before"),
+    "release": ("dprbft.methods.rounds.site", "write_bytes", 3, "after"),
     "audit": ("attacks.audit.run", "audit_site", 2, "before"),
+    "pictures": ("attacks.audit.run", "_write_pictures", 1, "before"),
 }
-
-DEATHS_OF_A_SITE: dict[str, Death] = {
-    "search": ("panas.search_modes.mode", "search_by_training", 1, "before"),
-    "tune": ("dprbft.methods.rounds.tuning", "_tune", 1, "after"),
-    "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 1, "before"),
-    "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 1, "after"),
-    "audit": ("attacks.audit.run", "audit_site", 1, "before"),
-}
-
-DEATHS_OF_THE_SERVER: dict[str, Death] = {
-    "search": ("panas_cli.progress", "sentence", 1, "before"),
-    "tune": ("panas_cli.progress", "sentence", 3, "before"),
-    "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 5, "before"),
-    "train, after the answer": ("dprbft.server.checkpoint", "write_bytes", 7, "after"),
-    "audit": ("attacks.audit.run", "_write_pictures", 1, "before"),
-}
-
-
-def marked(deaths: dict[str, Death], *slow: str) -> list[Any]:
-    """The deaths whose names hold one of `slow` are slow tests; the others thorough ones."""
-    marks = {where: "slow" if any(x in where for x in slow) else "thorough" for where in deaths}
-    return [pytest.param(where, marks=getattr(pytest.mark, marks[where])) for where in deaths]
-
-
-def killed(death: Death, run: Path, *arguments: object) -> None:
-    """Run `panas ARGS` in a process that dies as told."""
-    said = run.with_suffix(".stderr")
-    assert carry_out(said, *arguments, death=death) == -signal.SIGKILL, said.read_text()
-
-
-def site_killed(death: Death, folder: Path, *arguments: object) -> None:
-    """Run `panas ARGS` with two workers, of which one dies as told."""
-    (folder / "sitecustomize.py").write_text(SITE)
-    told = " ".join(str(x) for x in (*death, folder / "dead"))
-    where = {"PYTHONPATH": f"{folder}:{ROOT}:{ROOT}/tests/helpers", "OMP_NUM_THREADS": "1"}
-    said = folder / "stderr"
-    with patch.dict(os.environ, where | {"PANAS_TEST_DEATH": told}):
-        code = carry_out(said, *arguments)
-    assert (folder / "dead").exists()
-    assert code == 1, said.read_text()
-    assert "a worker process died" in said.read_text().splitlines()[-1]
+"""Of each stage one, `tests/dprbft/run/test_deaths.py` has more."""
 
 
 def check_finished(run: Path) -> None:
@@ -102,74 +45,32 @@ def check_finished(run: Path) -> None:
         load_network(model_file(home(run, i)))
 
 
-@pytest.mark.parametrize("where", marked(DEATHS, "release"))
-def test_a_killed_run_resumes_and_keeps_what_it_spent(
-    where: str, cli: Callable, tiny: Callable, tmp_path: Path
-):
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "release" else pytest.mark.thorough)
+        for name in DEATHS
+    ],
+)
+def test_a_killed_run_resumes_and_keeps_what_it_spent(where: str, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)
-    killed(DEATHS[where], run, "run", "--out", run, *options)
-    resume(run)
-    # Beyond a histogram, and training and release of two rounds, of two sites. A search that
-    # died goes on with the histogram that it has paid for; a round that a site is through with
-    # is not trained again, whatever died after. The last round is repeated with what its plan left
-    # of the budget, and skipped where that is next to nothing.
-    extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
-    repeated = {"train, after the charge": (1,), "train, after the release": (0, 2)}
-    assert extra in repeated.get(where, (0,))
-
-
-def resume(run: Path) -> None:
-    """Go on in another process, and check that nothing that was spent is lost."""
+    said = run.with_suffix(".stderr")
+    dead = carry_out(said, "run", "--out", run, *options, death=DEATHS[where])
+    assert dead == -signal.SIGKILL, said.read_text()
     before, spent = contents(run), [a.spent() for a in accounts(run)]
     assert any(b'"charge"' in content for content in before.values())
-    said = run.with_suffix(".stderr")
     assert carry_out(said, "run", "--out", run, "--resume", "--workers=1") == 0, said.read_text()
     assert_kept(before)
     for account, least in zip(accounts(run), spent, strict=True):
         assert account.spent() >= least
     assert receipts(run) <= {e.id for a in accounts(run) for e in a.entries}
     check_finished(run)
-
-
-@pytest.mark.parametrize("where", marked(DEATHS_OF_A_SITE, "release"))
-def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
-    run = tmp_path / "r"
-    options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
-    site_killed(DEATHS_OF_A_SITE[where], tmp_path, "run", "--out", run, "--workers", 2, *options)
-    resume(run)
-
-
-@pytest.mark.parametrize("where", marked(DEATHS_OF_THE_SERVER, "answer"))
-def test_a_run_whose_server_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
-    run = tmp_path / "r"
-    options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
-    killed(DEATHS_OF_THE_SERVER[where], run, "run", "--out", run, "--workers", 2, *options)
-    resume(run)
-    # The sites had kept what they were through with, and trained no round again.
-    for account in accounts(run):
-        assert len(account.events("release")) == 2
-
-
-@pytest.mark.thorough
-def test_one_run_killed_in_every_stage_still_keeps_its_budget(
-    cli: Callable, tiny: Callable, tmp_path: Path
-):
-    run = tmp_path / "r"
-    arguments = ["run", "--out", run, *tiny(federation__rounds=2)]
-    before: dict[Path, bytes] = {}
-    for where in ("search", "train, after the charge", "train, before the end", "audit"):
-        death = DEATHS[where]
-        if where == "train, before the end":
-            death = (*death[:2], 1, death[3])  # the process before has begun
-        killed(death, run, *arguments)
-        arguments = ["run", "--out", run, "--resume", "--workers", 1]
-        assert_kept(before)
-        before = contents(run)
-        assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
-    assert cli(*arguments).code == 0
-    assert_kept(before)
-    check_finished(run)
+    # Beyond a histogram, and training and release of two rounds, of two sites. A search that
+    # died goes on with the histogram that it has paid for. The last round is repeated with what
+    # its plan left of the budget, and skipped where that is next to nothing.
+    extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
+    assert extra in ((0, 2) if where == "release" else (0,))
 
 
 def receipts(run: Path) -> set[str]:
@@ -214,24 +115,6 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     assert cli(*arguments).code == 0
     assert set() < receipts(run) <= {e.id for a in accounts(run) for e in a.entries}
     assert_kept(before)
-    check_finished(run)
-
-
-@pytest.mark.thorough
-def test_noise_grows_after_a_death_between_release_and_state(
-    cli: Callable, tiny: Callable, tmp_path: Path
-):
-    run = tmp_path / "r"
-    options = tiny(federation__rounds=3)
-    killed(DEATHS["train, after the release"], run, "run", "--out", run, *options)
-    assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
-    mine, other = accounts(run)
-    for phase in ("training", "release"):
-        first, died, again, last = (e.noise_multiplier for e in mine.events(phase))
-        assert first == died
-        assert again == last > 1.02 * died
-        assert len({e.noise_multiplier for e in other.events(phase)}) == 1
-        assert len(other.events(phase)) == 3
     check_finished(run)
 
 

@@ -55,7 +55,9 @@ def test_a_search_counts_its_generations(
 
 
 @pytest.mark.slow
-def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
+def test_tuning_ends_with_the_setting_and_files_and_training_says_its_time(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
     run = tmp_path / "r"
     assert cli("search", "--out", run, *tiny()).code == 0
     outcome = cli("tune", "--out", run)
@@ -68,15 +70,9 @@ def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, t
     )
     assert [Path(f.strip()).name for f in files] == ["best.json"]
     assert "time: " not in cli("search", "--out", run).err  # it has its architecture
-
-
-@pytest.mark.slow
-def test_training_says_how_long_it_takes(cli: Callable, tiny: Callable, tmp_path: Path):
-    both = ["--out", tmp_path / "r", "--client", 0, "--client", 1]
-    assert cli("search", *both, *tiny()).code == 0
-    assert cli("tune", *both).code == 0
-    outcome = cli("train", "--out", tmp_path / "r")
-    assert "time: a few seconds in all" in outcome.err.splitlines()
+    for stage in ("search", "tune"):
+        assert cli(stage, "--out", run, "--client", 1).code == 0
+    assert "time: a few seconds in all" in cli("train", "--out", run).err.splitlines()
 
 
 def test_a_table_keeps_long_cells_whole(capsys: pytest.CaptureFixture):

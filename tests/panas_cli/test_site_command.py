@@ -245,17 +245,6 @@ def test_an_owner_reads_that_the_data_were_halved(cli: Callable, tmp_path: Path)
     assert "30 of 60" in note
 
 
-def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):
-    arrays = {f"train_{k}": v for k, v in pictures(40).items()}
-    arrays |= {f"test_{k}": v for k, v in pictures(10, seed=1).items()}
-    arrays |= {"train_patient": np.arange(40), "test_patient": np.arange(39, 49)}
-    data = saved(tmp_path / "a.npz", arrays)
-    made = cli("site", "init", tmp_path / "s", "--data", data, "--group", "patient", *BUDGET)
-    assert (made.code, len(made.err.splitlines())) == (2, 1)
-    assert "each group in one of the parts" in made.err
-    assert not (tmp_path / "s").exists()
-
-
 def test_a_folder_of_pictures_has_no_groups(cli: Callable, tmp_path: Path):
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)

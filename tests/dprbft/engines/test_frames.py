@@ -36,8 +36,8 @@ def test_a_request_is_refused_by_its_header_alone():
         frames.check_request(len(deep).to_bytes(4, "big") + deep, 1 << 20)
 
 
-def test_nothing_here_imports_torch():
-    names = ["dprbft.engines.frames", "dprbft.engines.node.call"]
+def test_what_carries_messages_imports_no_torch():
+    names = ["dprbft.engines.frames", "dprbft.engines.node.call", "dprbft.secure_sum.total"]
     code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -183,8 +183,14 @@ def charged(run: Path, site: int, round: int | None) -> int:
     return sum(e.charge.round == round for e in accounts(run)[site].entries)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("death", KILLS, ids=str)
+@pytest.mark.parametrize(
+    "death",
+    [
+        pytest.param(death, marks=pytest.mark.thorough if k else pytest.mark.slow)
+        for k, death in enumerate(KILLS)
+    ],
+    ids=str,
+)
 def test_a_killed_process_of_a_site_or_of_the_server_is_made_good(
     death: Death, tiny: Tiny, tmp_path: Path
 ):

@@ -151,19 +151,6 @@ def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(ledger: Ledger, kind: 
         assert bool(torch.isfinite(numbers).all())
 
 
-def test_a_receipt_pays_for_one_release_of_its_kind(ledger: Ledger) -> None:
-    out = let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
-    for receipt in (None, "receipt", object()):
-        with pytest.raises((BadInput, TypeError)):
-            Released("moments", out.arrays, receipt, 0)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="charge the ledger first"):
-        Released("raw_rows", out.arrays, out.receipt, 0)
-    paid = ledger.charge(replace(MOMENTS, event=Gaussian(2.0)))
-    Released("moments", {}, paid, 0)
-    with pytest.raises(BadInput, match="fresh receipt"):
-        Released("moments", {}, paid, 0)
-
-
 @pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
 def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
     z, y = rows(5, 4, 3, seed=0)
