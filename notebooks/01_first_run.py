@@ -45,14 +45,17 @@ from panas_cli.text.sentences import sentence
 # ## The federation
 #
 # A configuration is a preset with changes. `demo` is the sound preset at a size for a first look: everything that
-# leaves a site is covered by its budget. Its networks are kept smaller still.
+# leaves a site is covered by its budget. Its networks are kept smaller still, and their training shorter.
 #
 # Each site has a directory with its samples, its budget, its ledger, and what it finds. A simulation makes
 # its sites under the run's directory; `view` looks into all of them at once, as nobody in a real federation could.
 
 # %%
-small = {"max_blocks": 3, "widths": [16, 32]}
-config = build_config({"preset": "demo"}, {"search": small, "privacy": {"epsilon": 8.0}, "seed": 1})
+small = {
+    "search": {"max_blocks": 3, "widths": [16, 32]},
+    "training": {"student_steps": 300},
+}
+config = build_config({"preset": "demo"}, small, {"privacy": {"epsilon": 8.0}, "seed": 1})
 run = Path(tempfile.mkdtemp()) / "run"
 prepare(run, config, resume=False)
 print(

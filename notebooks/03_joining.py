@@ -70,6 +70,7 @@ settings = {
         "unlabelled_data": str(work / "open.npz"),
     },
     "search": {"population": 4, "generations": 0, "max_blocks": 3, "widths": [16, 32]},
+    "training": {"student_steps": 300},
     "federation": {
         "clients": len(names),
         "client_data": [str(work / f"{name}.npz") for name in names],

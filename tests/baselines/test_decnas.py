@@ -265,7 +265,7 @@ def test_nothing_to_prune_is_refused_in_one_line(tmp_path: Path):
         prepare(tmp_path / "r", config(start_share=0.7, final_share=0.7), resume=False)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_learns_at_its_smoke_settings(tmp_path: Path):
     base = {
         "federation": {"method": "decnas", "clients": 2, "baselines": False, "partition": "iid"}

@@ -312,7 +312,7 @@ def test_stages_one_by_one_find_what_a_run_of_their_configuration_finds(
     assert search_file(home(one, 1)).read_bytes() == first
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable, tmp_path: Path):
     out = tmp_path / "r"
     options = tiny(

@@ -50,7 +50,7 @@ def test_other_machines_are_refused_in_these_tests(environment: dict[str, str], 
     (tmp_path / "tried").unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_demonstration_runs_whole(
     environment: dict[str, str], tiny: Callable[..., list[str]], tmp_path: Path
 ):

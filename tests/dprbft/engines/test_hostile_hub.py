@@ -36,7 +36,7 @@ def test_a_hostile_hub_learns_and_breaks_nothing(messages: int, kind: Kind, tmp_
     assert outcome.codes["REFUSED"] > messages // 8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_of_nodes_in_processes_of_their_own(tmp_path: Path):
     outcome = attacked(tmp_path, "table", 60, seed=5)
     assert not outcome.failures, told(outcome)

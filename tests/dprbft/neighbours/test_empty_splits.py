@@ -10,7 +10,7 @@ import pytest
 from neighbour_trials import TRIALS
 from neighbours import Recorded, by_node, differences, led_anew, pictures, recorded, rows
 
-SLOW = ("local", "joined", "joined, pictures", "dprbft", "fedavg", "dp_fnas", "decnas")
+SLOW = ("local", "joined", "dprbft", "fedavg", "dp_fnas")
 REST = [name for name in TRIALS if name not in SLOW]
 
 

@@ -77,10 +77,8 @@ def planned_apart(schedule: TrainingSchedule, batch: int, epochs: int) -> Plan:
     return replace(plan, noise_multiplier=sigma)
 
 
-@pytest.mark.parametrize(
-    "share",
-    [pytest.param(0.1, marks=pytest.mark.thorough), pytest.param(0.5, marks=pytest.mark.slow)],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("share", [0.1, 0.5])
 def test_whatever_the_histogram_chooses_costs_no_more_than_the_budget(share: float) -> None:
     histogram = Gaussian(release_multiplier(BUDGET, 1, share))
     schedule = TrainingSchedule(samples=1000, epochs=5, spent=(histogram,))
