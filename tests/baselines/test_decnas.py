@@ -95,12 +95,10 @@ def test_counted_bytes_are_those_of_the_wire(free: tuple[Path, list[SiteReport]]
 
 
 @pytest.mark.slow
-def test_what_processes_that_died_have_spent_is_made_up_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_processes_that_died_have_spent_is_made_up_for(tmp_path: Path):
     settings = config({})
     for call in (3 + 2 * 3 + 2, 1, 2 + 3 + 2):  # reports twice at one site, then final tuning
-        die_in(tmp_path / "r", settings, Death(KEEP, call=call), monkeypatch)
+        die_in(tmp_path / "r", settings, Death(KEEP, call=call))
     reports = carried(tmp_path / "r", settings)
     assert all(about(r)["frontier"] for r in reports)
     for account in accounts(tmp_path / "r"):
@@ -109,12 +107,12 @@ def test_what_processes_that_died_have_spent_is_made_up_for(
 
 @pytest.mark.slow
 def test_a_run_that_dies_between_reports_and_weights_ends_as_one_that_did_not(
-    free: tuple[Path, list[SiteReport]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    free: tuple[Path, list[SiteReport]], tmp_path: Path
 ):
     run, reports = free
     settings = config(FREE)
     for call in (3 + 2 * 3 + 2, 2 + 1):  # in the round of reports, then in that of weights
-        die_in(tmp_path / "r", settings, Death(KEEP, call=call), monkeypatch)
+        die_in(tmp_path / "r", settings, Death(KEEP, call=call))
     again = carried(tmp_path / "r", settings)
     assert [r.to_json() for r in again] == [r.to_json() for r in reports]
     for one, other in zip(read_sites(run), read_sites(tmp_path / "r"), strict=True):

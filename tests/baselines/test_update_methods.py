@@ -146,11 +146,11 @@ DEATHS = [
 @of_every_method
 @pytest.mark.thorough
 def test_a_run_that_died_again_and_again_ends_as_one_that_did_not(
-    name: str, whole: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, whole: Get, tmp_path: Path
 ):
     first = whole(name, math.inf)
     for death in DEATHS:
-        die_in(tmp_path / "r", first.config, death, monkeypatch)
+        die_in(tmp_path / "r", first.config, death)
     assert_same(first, carried(tmp_path / "r", first.config))
 
 

@@ -1,8 +1,6 @@
 """The figures that benchmarks compute, against their definitions."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from benchmarks import attacks, decnas, feathers, joining_methods, joining_world
 from benchmarks.affordable_steps import affordable_steps
 from benchmarks.comparison import cost_ratio, holm, interval, worse_than
 from benchmarks.features import head
-from benchmarks.kept import kept
 from benchmarks.rivals import ALGORITHMS, OURS
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
 from panas.architecture.genome import Genome
@@ -23,7 +20,6 @@ from panas.evolution.fitness import ResumableFitness, TrainingJob
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of, release_multiplier
-from panas.runtime.journal import read_journal
 from panas.runtime.seeds import stream
 
 SPACE = SearchSpace(
@@ -265,27 +261,3 @@ def test_less_noise_that_nobody_else_knows_costs_more():
     assert rows == [
         {"sites": 10, "missing": 2, "epsilon": 1.0, "sum": 1.0, "left_out": 1.17, "share": 3.19}
     ]
-
-
-def squared(context: int, task: tuple[int]) -> dict[str, Any]:
-    return {"value": task[0] ** 2 + context}
-
-
-def test_results_come_in_the_order_of_the_tasks_and_progress_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    def ask(numbers: list[int], **facts: int) -> list[int]:
-        tasks = [(k,) for k in numbers]
-        rows = kept(tmp_path, "squares", facts, squared, 5, tasks, workers=1, shown=2)
-        return [row["value"] for row in rows]
-
-    assert ask([4, 2, 0]) == [21, 9, 5]
-    assert capsys.readouterr().err.splitlines() == ["squares: 2 of 3 done", "squares: 3 of 3 done"]
-    assert ask([3, 2, 1, 0]) == [14, 9, 6, 5]
-    [known, *rest] = capsys.readouterr().err.splitlines()
-    assert known.startswith("squares: 2 of 4 known from")
-    assert rest == ["squares: 4 of 4 done"]
-    [file] = tmp_path.glob("*.jsonl")
-    assert [line["task"] for line in read_journal(file)] == [[4], [2], [0], [3], [1]]
-    assert ask([1], trials=3) == [6]
-    assert len([*tmp_path.glob("*.jsonl")]) == 2

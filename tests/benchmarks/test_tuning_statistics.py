@@ -171,26 +171,3 @@ def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     ]
     assert replayed(monkeypatch, TABLE, fair)["over"] == 0
     assert replayed(monkeypatch, TABLE, fair + cheats)["over"] == len(cheats) == 3
-
-
-def test_fixed_configurations_have_a_row_for_each_training(tmp_path: Path):
-    fixed = np.tile(TABLE_READ.fixed_test[..., :1], (1, 1, 3))
-    fixed[..., 1] += 5
-    fixed[0, 2, 1:] = -1
-    table = Table.read(stored(tmp_path / "fixed.npz", fixed_test=fixed))
-    rows = fixed_rows(table)
-    expected = [
-        {
-            "proposer": f"fixed {name}",
-            "epsilon": epsilon,
-            "accuracy": int(right) / TEST,
-            "regret": pytest.approx(float(table.means(e)[..., 0].max()) - int(right) / TEST),
-            "steps": int(table.fixed_steps[e, i]),
-        }
-        for e, epsilon in enumerate(table.epsilons)
-        for i, name in enumerate(FIXED_CONFIGURATIONS)
-        for right in fixed[e, i]
-        if right >= 0
-    ]
-    assert rows == expected
-    assert len(rows) == fixed[..., 0].size * 3 - 2

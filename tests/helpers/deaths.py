@@ -51,6 +51,11 @@ class Stop(BaseException):
     """A death that no handler of the package knows."""
 
 
+def die(*_: object) -> None:
+    """A death."""
+    raise Stop
+
+
 Set = Callable[[Any, str, Any], None]
 Stage = Callable[[OpenRun], object]
 
@@ -94,11 +99,11 @@ def dies(death: Death) -> Iterator[None]:
     """A block that dies in this process; nothing that it does in a `finally` reaches a site."""
     with pytest.MonkeyPatch.context() as planted:
 
-        def die() -> None:
+        def end() -> None:
             planted.setattr(InProcess, "call", lambda *_: iter(()))
             raise Stop
 
-        plant(death, die, planted.setattr)
+        plant(death, end, planted.setattr)
         with pytest.raises(Stop):
             yield
 
@@ -109,22 +114,11 @@ def carry_out(run: Path, config: RunConfig, engine: Engine) -> None:
         stage(OpenRun(run, config, engine))
 
 
-def die_in(
-    run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch, stage: Stage = train_stage
-) -> None:
+def die_in(run: Path, config: RunConfig, death: Death, stage: Stage = train_stage) -> None:
     """Carry a run on until a death, in this process."""
     prepare(run, config, resume=True)
-
-    def die() -> None:
-        # Results are measured in a `finally`, which a real death would not reach.
-        m.setattr(InProcess, "call", lambda *_: iter(()))
-        raise Stop
-
-    with m.context() as planted, InProcess(read_sites(run), 1) as engine:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            stage(OpenRun(run, config, engine))
-    m.undo()
+    with dies(death), InProcess(read_sites(run), 1) as engine:
+        stage(OpenRun(run, config, engine))
 
 
 def kill_once(run: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from tiny_runs import SEARCH
+from tiny_runs import JOINED
 
 from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.hub import HubSettings
@@ -41,11 +41,8 @@ from panas.privacy.noise import SystemNoise
 
 NAMES = ("a", "b", "c")
 EACH, PUBLIC = 90, 60
-SMALL: dict[str, Any] = {
+SMALL: dict[str, Any] = JOINED | {
     "data": {"public_limit": PUBLIC},
-    "network": {"width": 16, "features": 16},
-    "search": SEARCH,
-    "training": {"student_steps": 1},
     "tuning": {"trials": 0},
     "federation": {"method": "joined", "baselines": False},
     "privacy": {"delta": 1e-3},

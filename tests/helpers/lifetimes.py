@@ -1,13 +1,10 @@
 """A site that plans and charges run after run, and never trains."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dpa
 import torch
-from dp_accounting.pld import PLDAccountant
 
 from baselines.common.spending import Mechanism, Planned, begin, charged
 from dprbft.config.files import build_config, merge, without_unread
@@ -20,7 +17,7 @@ from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.data.samples import Samples
-from panas.privacy.accounting.events import Event, Gaussian, SampledGaussian
+from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge, Phase, SecureSum
 from panas.privacy.ledger.ledger import Ledger
@@ -30,20 +27,6 @@ SMALL: dict[str, Any] = {
     "privacy": {"release_share": 0.85},  # as the rule has it without public samples
     "tuning": {"trials": 0},
 }
-
-
-def composed(events: Sequence[Event], delta: float, interval: float = 1e-3) -> float:
-    """dp-accounting's own accountant, which shares no code with the ledger's prices."""
-    known = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = PLDAccountant(known, value_discretization_interval=interval)
-    for e in events:
-        assert isinstance(e, Gaussian | SampledGaussian)
-        mechanism = dpa.GaussianDpEvent(e.noise_multiplier)
-        if isinstance(e, SampledGaussian):
-            accountant.compose(dpa.PoissonSampledDpEvent(e.rate, mechanism), e.steps)
-        else:
-            accountant.compose(mechanism)
-    return float(accountant.get_epsilon(delta))
 
 
 def pictures(n: int) -> Samples:

@@ -39,6 +39,19 @@ TINY: dict[str, Any] = {
     "audit": {"decoder_epochs": 1},
 }
 
+JOINED: dict[str, Any] = {
+    "data": {"limit": 200, "public_limit": 60},
+    "network": {"width": 16, "features": 16},
+    "search": SEARCH,
+    "training": {"student_steps": 1},
+    "federation": {"method": "joined", "clients": 2, "baselines": False},
+}
+
+
+def joined_config(**sections: dict[str, Any]) -> RunConfig:
+    """A run of two sites by method joined; `sections` go over it."""
+    return build_config(merge(JOINED, sections))
+
 
 def tiny_config(**changes: Any) -> RunConfig:
     """A configuration whose run takes about a second; `changes` name a key as section__key."""

@@ -67,6 +67,24 @@ def tiny() -> Callable[..., list[str]]:
     return tiny_options
 
 
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the finished run, and of what it said."""
+    return tmp_path_factory.mktemp("finished")
+
+
+@pytest.fixture
+def run(folder: Path, cli: Cli, tiny: Callable[..., list[str]]) -> Path:
+    """A finished run, made once."""
+    out = folder / "run"
+    if not out.exists():
+        outcome = cli("run", "--out", out, *tiny(federation__baselines="true"))
+        assert outcome.code == 0
+        (folder / "stdout").write_text(outcome.out)
+        (folder / "stderr").write_text(outcome.err)
+    return out
+
+
 @pytest.fixture
 def files() -> Callable[[Path], dict[str, bytes]]:
     """Everything under a folder, to see that a command left it alone."""

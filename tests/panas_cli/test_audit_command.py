@@ -18,20 +18,6 @@ from panas.runtime.store import read_json, write_bytes
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("audited")
-
-
-@pytest.fixture
-def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
-    """A finished run, made once."""
-    out = folder / "run"
-    if not out.exists():
-        assert cli("run", "--out", out, *tiny()).code == 0
-    return out
-
-
-@pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a run and its audit leave, without training."""
     out = tmp_path_factory.mktemp("untrained") / "run"

@@ -46,23 +46,6 @@ def one_object(text: str) -> dict:
     return record
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("commands")
-
-
-@pytest.fixture
-def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
-    """A finished run, made once."""
-    out = folder / "run"
-    if not out.exists():
-        outcome = cli("run", "--out", out, *tiny(federation__baselines="true"))
-        assert outcome.code == 0
-        (folder / "stdout").write_text(outcome.out)
-        (folder / "stderr").write_text(outcome.err)
-    return out
-
-
 def test_a_run_leaves_the_files_of_the_contract(run: Path):
     assert {p.name for p in run.iterdir() if p.name[0] != "."} == NAMES
     assert len(list((run / "sites").iterdir())) == 2

@@ -118,36 +118,6 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     check_finished(run)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "function",
-    [
-        "panas.search_modes.mode.search_by_training",
-        "dprbft.methods.rounds.tuning._tune",
-        "dprbft.methods.rounds.training.fit_private",
-        "attacks.audit.run.audit_site",
-    ],
-)
-def test_an_interrupt_says_how_to_go_on(
-    function: str, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    run = tmp_path / "r"
-
-    def interrupt(*args: object, **named: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as m:
-        m.setattr(function, interrupt)
-        outcome = cli("run", "--out", run, *tiny(tuning__trials=1, tuning__initial=1))
-    assert (outcome.code, outcome.out) == (130, "")
-    (line,) = outcome.errors
-    assert "--resume" in line
-    before = contents(run)
-    assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
-    assert_kept(before)
-    check_finished(run)
-
-
 def test_sigterm_ends_as_an_interrupt_does(
     cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

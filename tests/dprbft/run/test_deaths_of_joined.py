@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from deaths import SERVER, Death, carry_out, dies
 from ledgers import accounts, assert_kept, contents
-from tiny_runs import SEARCH
+from tiny_runs import joined_config
 
-from dprbft.config.files import build_config
-from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import model_file, predictor_file, read_sites, sent_file
 from dprbft.run.directory import prepare
@@ -49,19 +47,6 @@ THOROUGH = [
 ]
 
 
-@pytest.fixture
-def config() -> RunConfig:
-    return build_config(
-        {
-            "data": {"limit": 200, "public_limit": 60},
-            "network": {"width": 16, "features": 16},
-            "search": SEARCH,
-            "training": {"student_steps": 1},
-            "federation": {"clients": 2, "partition": "iid", "baselines": False},
-        }
-    )
-
-
 def whole(run: Path) -> dict[Path, bytes]:
     """Releases that were kept, and records of stages: none of them is made twice."""
     kept = [*run.glob("sites/*/runs/*/releases/*"), *run.glob("sites/*/runs/*/*/best.json")]
@@ -75,8 +60,8 @@ def whole(run: Path) -> dict[Path, bytes]:
     [*SLOW, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)],
     ids=str,
 )
-def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig, tmp_path: Path):
-    run = tmp_path / "r"
+def test_a_run_that_joins_goes_on_after_a_death(death: Death, tmp_path: Path):
+    run, config = tmp_path / "r", joined_config(federation={"partition": "iid"})
     prepare(run, config, resume=False)
     with dies(death):
         carry_out(run, config, InProcess(read_sites(run)))

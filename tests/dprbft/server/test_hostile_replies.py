@@ -186,11 +186,6 @@ def is_another(content: bytes) -> bool:
     return (release.site, release.round, release.kind) == (1, 1, "moments")
 
 
-@pytest.mark.slow
-def test_mutated_replies_are_refused(tmp_path: Path):
-    mutated(250, tmp_path)
-
-
 @pytest.mark.parametrize(
     "examples",
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deaths import Death, Stop, plant
+from deaths import Death, Stop, die, dies, plant
 from ledgers import accounts
 from summed_runs import begun, joined_by, summed_config
 
@@ -146,10 +146,6 @@ def test_sites_that_stay_away_after_masking_leave_the_sum_closed(run: Path):
     assert releases(run) == [1, 1, 1, 1]
 
 
-def die(*args: object) -> None:
-    raise Stop
-
-
 DOUBLE = ("SumFiles.open", "write_bytes", "SumFiles.close")
 SERVER, SITE = "dprbft.server.secure_sum:", "dprbft.methods.joined.secure_sum:"
 DEATHS = [
@@ -198,14 +194,10 @@ def test_a_sum_goes_on_after_a_death(death: Death, run: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(run: Path):
     engine = begun(run, CONFIG)
-    with monkeypatch.context() as planted:
-        planted.setattr("dprbft.methods.joined.secure_sum.to_vector", die)
-        with pytest.raises(Stop):
-            joined_by(engine, run, CONFIG)
+    with dies(Death("dprbft.methods.joined.secure_sum:to_vector")):
+        joined_by(engine, run, CONFIG)
     assert releases(run) == [1, 0, 0, 0]
     joined_by(engine, run, CONFIG)
     assert survivors(run) == [0, 1, 2, 3]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from deaths import Death, Stop, plant
+from deaths import Death, Stop, die, dies, plant
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -167,10 +167,6 @@ def test_a_site_that_refuses_stops_the_run_which_goes_on_where_it_was(tmp_path: 
     assert sites.asked.count((Verb.ROUND, 0, 1)) == 1  # its update had arrived
 
 
-def die() -> None:
-    raise Stop
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["write_bytes", "write_json", "write_rounds", "digest_of"])
 def test_whatever_a_server_was_at_when_it_died_it_ends_alike(
@@ -200,15 +196,11 @@ def test_whatever_a_server_was_at_when_it_died_it_ends_alike(
     assert len(sites.sent) == 2 * ROUNDS
 
 
-def test_what_a_site_sent_before_it_went_counts_in_its_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_a_site_sent_before_it_went_counts_in_its_round(tmp_path: Path):
     server(tmp_path / "whole", Sites(), rounds=1).train()
     run, sites = tmp_path / "r", Sites()
-    with monkeypatch.context() as m:
-        plant(Death("dprbft.server.updates:UpdateServer._end", call=2), die, m.setattr)
-        with pytest.raises(Stop):
-            server(run, sites, rounds=1).train()
+    with dies(Death("dprbft.server.updates:UpdateServer._end", call=2)):
+        server(run, sites, rounds=1).train()
     sites.absent.add((Verb.READY, 1, 0))
     server(run, sites, rounds=1).train()
     (record,) = read_rounds(run)

@@ -16,7 +16,7 @@ from panas.data.samples import Samples
 from panas.features import tables
 from panas.features.exact import WholeMatrix, cosines, logs, product, row_norms, significant
 from panas.features.gabor import BRIGHT, FILTER_STEP, LARGEST, PIXEL_STEP, gabor_filters
-from panas.features.map import FeatureMap, fit_map, restored_map
+from panas.features.map import FeatureMap, fit_map
 from panas.features.projection import Cloud, Projection, cloud, principal
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds import moments
@@ -163,10 +163,3 @@ def test_means_and_covariances_do_not_depend_on_the_order_and_a_map_not_on_last_
         moved = principal(dataclasses.replace(result, covariance=other), 32, 0.6)
         assert torch.equal(plain.matrix, moved.matrix)
         assert torch.equal(plain.mean, moved.mean)
-
-
-def test_a_restored_map_gives_the_same_rows(case: tuple[Facts, FeatureMap]) -> None:
-    facts, feature_map = case
-    again = restored_map(feature_map.to_json(), feature_map.arrays())
-    x = drawn(facts, 20).x
-    assert torch.equal(again(x), feature_map(x))

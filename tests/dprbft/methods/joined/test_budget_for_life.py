@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from accounting_oracles import composed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from lifetimes import Life, composed
+from lifetimes import Life
 
 from dprbft.methods.joined.budget import largest_run
 from panas.privacy.accounting.epsilon import epsilon

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from accounting_oracles import analytic_gaussian
-from tiny_runs import carry_out, greeted
+from tiny_runs import carry_out, greeted, joined_config
 
 import panas
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config, load_config, merge
-from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Broadcast, Code, NoisedHistogram, Release, Verb
 from dprbft.methods.joined import exchange as joined
@@ -51,27 +50,12 @@ from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import read_predictor
 from panas.training.linear.ridge import exact_moments, logits, shared_head
 
-SMALL: dict[str, Any] = {
-    "data": {"limit": 200, "public_limit": 60},
-    "network": {"width": 16, "features": 16},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
-    "training": {"student_steps": 1},
-    "federation": {"method": "joined", "clients": 2, "baselines": False},
-}
-
-
-def config_of(**sections: dict[str, Any]) -> RunConfig:
-    return build_config(merge(SMALL, sections))
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two sites, searched, tuned and trained."""
     run = tmp_path_factory.mktemp("joined") / "run"
-    carry_out(run, config_of())
+    carry_out(run, joined_config())
     return run
 
 
@@ -115,7 +99,7 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
 
 @pytest.mark.thorough
 def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, run: Path):
-    carry_out(run, config_of(federation={"compression": "int8"}))
+    carry_out(run, joined_config(federation={"compression": "int8"}))
     for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
         sent, plain = (sent_file(p.home, 1).read_bytes() for p in (paths, other))
         assert len(sent) < len(plain)
@@ -160,7 +144,7 @@ def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole:
 
 
 def test_a_summary_tells_of_a_run_that_joined(whole: Path):
-    summary = summarise(whole, config_of())
+    summary = summarise(whole, joined_config())
     assert summary["rounds"] == 1
     assert summary["method"] == "joined"
     assert set(summary["seconds"]) == {"join", "search", "tune", "train", "audit"}
@@ -200,7 +184,7 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
 
 
 def test_the_server_adds_up_what_it_received(whole: Path):
-    config, view = config_of(), RunView(whole, config_of())
+    config, view = joined_config(), RunView(whole, joined_config())
     releases = [
         Release.from_bytes(sent_file(p.home, 1).read_bytes(), width=16, classes=10)
         for p in view.sites
@@ -233,7 +217,7 @@ def test_the_server_adds_up_what_it_received(whole: Path):
 
 @pytest.mark.slow
 def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
-    config, machine = config_of(), Machine()
+    config, machine = joined_config(), Machine()
     paths, before = greeted(tmp_path / "run", config)
     assert serve(paths, machine, Verb.READY, before).code is Code.DONE
     assert open_site(paths).account.entries == ()
@@ -257,7 +241,7 @@ def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
 def test_a_residual_that_died_leaves_the_budget_kept(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    paths, before = greeted(tmp_path / "run", config_of())
+    paths, before = greeted(tmp_path / "run", joined_config())
     answer = replace(Broadcast.from_bytes(before, width=16, classes=10), round=1).to_bytes()
     for verb, content in ((Verb.ROUND, before), (Verb.FINISH, answer), (Verb.TUNE, b"")):
         assert serve(paths, Machine(), verb, content).code is Code.DONE
@@ -279,7 +263,7 @@ def test_a_residual_that_died_leaves_the_budget_kept(
 
 
 def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path):
-    config = config_of(privacy={"epsilon": 0.001})
+    config = joined_config(privacy={"epsilon": 0.001})
     paths, before = greeted(tmp_path / "run", config)
     assert serve(paths, Machine(), Verb.READY, before).code is Code.NO_BUDGET
     assert open_site(paths).account.entries == ()
@@ -287,7 +271,7 @@ def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
-    config, run = config_of(), tmp_path / "run"
+    config, run = joined_config(), tmp_path / "run"
     prepare(run, config, resume=False)
     paths = read_sites(run)[1]
     away = paths.folder.with_name("away")
@@ -306,7 +290,7 @@ def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
 
 @pytest.mark.slow
 def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
-    config, run = config_of(data={"public_fraction": 0.0}), tmp_path / "run"
+    config, run = joined_config(data={"public_fraction": 0.0}), tmp_path / "run"
     assert "search" not in stages_of(config)
     carry_out(run, config)
     for paths in read_sites(run):
@@ -319,7 +303,7 @@ def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
 def test_the_map_depends_on_no_private_sample(tmp_path: Path):
     maps = []
     for name in ("one", "other"):
-        run, config = tmp_path / name, config_of(data={"limit": 200 if name == "one" else 120})
+        run, config = tmp_path / name, joined_config(data={"limit": 200 if name == "one" else 120})
         prepare(run, config, resume=False)
         maps.append(map_file(run).read_bytes())
     assert maps[0] == maps[1]
@@ -327,7 +311,7 @@ def test_the_map_depends_on_no_private_sample(tmp_path: Path):
 
 @pytest.mark.thorough
 def test_without_a_budget_it_says_so(run: Path):
-    config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
+    config = joined_config(privacy={"epsilon": math.inf, "allow_unprotected": True})
     carry_out(run, config)
     site = open_site(read_sites(run)[0])
     assert site.account.spent() == math.inf
@@ -341,7 +325,7 @@ def test_without_a_budget_it_says_so(run: Path):
 
 @pytest.mark.thorough
 def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
-    run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
+    run, config = tmp_path / "run", joined_config(privacy={"network": "stays"})
     carry_out(run, config)
     for paths, other in zip(read_sites(run), read_sites(whole), strict=True):
         site, covered = open_site(paths), open_site(other)
@@ -400,7 +384,7 @@ def test_settings_that_do_not_fit_the_method_are_refused(
 
 
 def test_training_begins_after_joining(tmp_path: Path):
-    paths, _ = greeted(tmp_path / "run", config_of())
+    paths, _ = greeted(tmp_path / "run", joined_config())
     assert serve(paths, Machine(), Verb.TUNE, b"").code is Code.DONE  # by rule
     assert serve(paths, Machine(), Verb.TRAIN, b"").code is Code.REFUSED
     assert serve(paths, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
@@ -411,7 +395,7 @@ def test_training_begins_after_joining(tmp_path: Path):
 @pytest.mark.slow
 def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: Path):
     # With one site there is nobody to join with.
-    run, config = tmp_path / "run", config_of(federation={"clients": 1})
+    run, config = tmp_path / "run", joined_config(federation={"clients": 1})
     carry_out(run, config)
     (paths,) = read_sites(run)
     site = open_site(paths)
@@ -429,7 +413,7 @@ def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: P
 def test_a_share_that_is_set_is_kept(tmp_path: Path):
     noises = []
     for share in (0.3, 0.8):
-        config = config_of(privacy={"release_share": share})
+        config = joined_config(privacy={"release_share": share})
         paths, before = greeted(tmp_path / str(share), config)
         assert serve(paths, Machine(), Verb.ROUND, before).code is Code.DONE
         counts, *_, moments = open_site(paths).account.entries
@@ -448,7 +432,7 @@ def test_a_table_has_models_of_its_public_rows(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["a,b,label", *rows]))
     data = {"dataset": str(path), "limit": None, "public_fraction": 0.2}
-    config = config_of(data=data, privacy={"delta": 1e-3}, federation={"baselines": True})
+    config = joined_config(data=data, privacy={"delta": 1e-3}, federation={"baselines": True})
     carry_out(tmp_path / "run", config)
     # What joining must beat has it, too.
     models = {"forest", "logistic"}
@@ -468,7 +452,7 @@ def test_a_table_has_models_of_its_public_rows(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
-    config, run = config_of(), tmp_path / "run"
+    config, run = joined_config(), tmp_path / "run"
     prepare(run, config, resume=False)
     paths = read_sites(run)[1]
     away = paths.folder.with_name("away")
@@ -494,7 +478,7 @@ def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
 def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    paths, before = greeted(tmp_path / "run", config_of())
+    paths, before = greeted(tmp_path / "run", joined_config())
 
     def die(state: JoinedState, site: Site) -> None:
         raise KeyboardInterrupt
@@ -510,7 +494,7 @@ def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
 
 def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
     for noise, code in ((0.1, Code.NO_BUDGET), (60.0, Code.DONE)):
-        config = config_of(training={"noise_multiplier": noise})
+        config = joined_config(training={"noise_multiplier": noise})
         paths, before = greeted(tmp_path / str(noise), config)
         assert serve(paths, Machine(), Verb.READY, before).code is code
         assert open_site(paths).account.entries == ()
@@ -518,5 +502,5 @@ def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
 
 def test_a_single_public_sample_is_refused_before_anything_is_charged(tmp_path: Path):
     with pytest.raises(BadInput, match="public samples for networks to learn from, got 1"):
-        prepare(tmp_path / "run", config_of(data={"public_limit": 1}), resume=False)
+        prepare(tmp_path / "run", joined_config(data={"public_limit": 1}), resume=False)
     assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deaths import Death, Stop, plant
+from deaths import Death, dies
 from summed_runs import Direct, begun, joined_by, summed_config
 from tiny_runs import greeted
 
@@ -23,23 +23,15 @@ MASK = "dprbft.secure_sum.party:Party.mask"
 ONE = summed_config(privacy={"trust": "server"}, federation={"clients": 2})
 
 
-def die() -> None:
-    raise Stop
-
-
 def releases(paths: SitePaths) -> list[Entry]:
     return [e for e in open_site(paths).account.entries if e.charge.phase == "release"]
 
 
 @pytest.mark.parametrize("death", DEATHS, ids=str)
-def test_a_release_that_died_after_its_charge_is_made_for_it(
-    death: Death, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_release_that_died_after_its_charge_is_made_for_it(death: Death, tmp_path: Path):
     paths, before = greeted(tmp_path / "r", ONE)
-    with monkeypatch.context() as planted:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            serve(paths, Machine(), Verb.ROUND, before)
+    with dies(death):
+        serve(paths, Machine(), Verb.ROUND, before)
     (charged,) = releases(paths)
     assert not charged.finished
     assert serve(paths, Machine(), Verb.READY, before).code is Code.DONE
@@ -75,15 +67,11 @@ def test_a_message_that_has_left_is_never_made_again_for_its_charge(tmp_path: Pa
     ],
     ids=str,
 )
-def test_a_share_of_a_sum_that_died_after_its_charge_is_made_for_it(
-    death: Death, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_share_of_a_sum_that_died_after_its_charge_is_made_for_it(death: Death, tmp_path: Path):
     config = summed_config()
     engine = begun(tmp_path / "r", config)
-    with monkeypatch.context() as planted:
-        plant(death, die, planted.setattr)
-        with pytest.raises(Stop):
-            joined_by(engine, tmp_path / "r", config)
+    with dies(death):
+        joined_by(engine, tmp_path / "r", config)
     (charged,) = releases(engine.sites[0])
     engine = Direct(engine.sites)
     joined_by(engine, tmp_path / "r", config)

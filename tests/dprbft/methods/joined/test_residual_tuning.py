@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_runs import joined_config
 
-from dprbft.config.files import build_config
 from dprbft.methods.joined import tuning
 from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
@@ -22,14 +22,7 @@ from panas.training.linear import ridge
 from panas.tuning.objective import SimulatedSite
 from panas.tuning.space import DPSGDSettings
 
-CONFIG = build_config(
-    {
-        "data": {"limit": 200, "public_limit": 60},
-        "network": {"features": 16},
-        "tuning": {"trials": 3, "initial": 2},
-        "federation": {"method": "joined", "clients": 2, "baselines": False},
-    }
-)
+CONFIG = joined_config(tuning={"trials": 3, "initial": 2})
 TRAININGS = 3 * 2 + 2 * 2
 """Of trials at simulated sites, then of two settings at two judges."""
 

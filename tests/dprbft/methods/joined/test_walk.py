@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import joined_config
 from traced_rows import Trace, traced
 
-from dprbft.config.files import build_config
 from dprbft.engines import inprocess
 from dprbft.engines.inprocess import InProcess
 from dprbft.methods.serve import serve
@@ -17,16 +17,6 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 
 CONTRIBUTING = Path(__file__).parents[4] / "CONTRIBUTING.md"
-CONFIG: dict[str, Any] = {
-    "data": {"limit": 200, "public_limit": 60},
-    "network": {"width": 16, "features": 16},
-    "search": {
-        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
-        **{"max_blocks": 3, "widths": [16]},
-    },
-    "training": {"student_steps": 1},
-    "federation": {"method": "joined", "clients": 2, "baselines": False},
-}
 
 
 @pytest.mark.slow
@@ -43,7 +33,7 @@ def test_private_rows_pass_the_files_that_are_listed(
             return serve(paths, *request)
 
     monkeypatch.setattr(inprocess, "serve", watched)
-    run, config = tmp_path / "run", build_config(CONFIG)
+    run, config = tmp_path / "run", joined_config()
     prepare(run, config, resume=False)
     with InProcess(read_sites(run), 1) as engine:
         opened = OpenRun(run, config, engine)

@@ -4,7 +4,6 @@ import json
 import math
 from typing import Any
 
-import dp_accounting as dpa
 import numpy as np
 import pytest
 from accounting_oracles import GRID, analytic_gaussian
@@ -164,19 +163,6 @@ def test_merging_and_order_change_nothing(method: Method) -> None:
     expected = epsilon(whole, 1e-5, method=method)
     assert epsilon(parts, 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
     assert epsilon(parts[::-1], 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.thorough
-def test_merging_is_what_the_library_composes_step_by_step() -> None:
-    from dp_accounting.pld import PLDAccountant
-
-    accountant = PLDAccountant(value_discretization_interval=1e-4)
-    for _ in range(6):
-        accountant.compose(dpa.PoissonSampledDpEvent(0.2, dpa.GaussianDpEvent(1.5)))
-        accountant.compose(dpa.GaussianDpEvent(6.0))
-    naive = accountant.get_epsilon(1e-5)
-    got = epsilon([SampledGaussian(0.2, 1.5, 1), Gaussian(6.0)] * 6, 1e-5)
-    assert got == pytest.approx(naive, rel=1e-3)
 
 
 @pytest.mark.parametrize("method", ["pld", "rdp", "gdp"])

@@ -5,9 +5,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import dp_accounting as dpa
 import pytest
-from dp_accounting.pld import PLDAccountant
+from accounting_oracles import composed
 from ledgers import BUDGET, MOMENTS, charge, opened
 
 from panas.privacy.accounting.epsilon import epsilon
@@ -165,19 +164,6 @@ def test_a_trust_that_is_none_is_refused(wrong: dict[str, object]):
 HALF = Budget(1.5, 1e-5)
 FIRST = [Gaussian(5.0), SampledGaussian(0.05, 1.5, 20), Gaussian(6.0)]
 SECOND = [Gaussian(7.0), SampledGaussian(0.1, 3.0, 30)]
-
-
-def composed(events: list[Event], delta: float, interval: float) -> float:
-    """dp-accounting's own accountant, which shares no code with the ledger's prices."""
-    known = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = PLDAccountant(known, value_discretization_interval=interval)
-    for e in events:
-        mechanism = dpa.GaussianDpEvent(e.noise_multiplier)
-        if isinstance(e, SampledGaussian):
-            accountant.compose(dpa.PoissonSampledDpEvent(e.rate, mechanism), e.steps)
-        else:
-            accountant.compose(mechanism)
-    return float(accountant.get_epsilon(delta))
 
 
 @pytest.mark.slow

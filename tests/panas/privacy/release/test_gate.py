@@ -21,7 +21,6 @@ from panas.privacy.accounting.events import (
     Unprotected,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Rows
@@ -82,17 +81,6 @@ def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: st
 
     let_go(ledger, kind, read)
     assert seen == [1]
-
-
-@pytest.mark.parametrize("kind", kind_names())
-def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: str) -> None:
-    for _ in range(2):
-        let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
-    account = ledger.account()
-    assert account.events() == [EVENTS[kind]] * 2
-    expected = epsilon_of([EVENTS[kind]] * 2, account.budget, relation=account.relation)
-    assert account.spent() == pytest.approx(expected)
-    assert {"public_rows": expected == 0.0, "raw_rows": expected == math.inf}.get(kind, True)
 
 
 @pytest.mark.parametrize("kind", kind_names())
