@@ -141,11 +141,8 @@ def replayed(
     return replay((path, len(settings)), (False, "planted", e, 0))
 
 
-@pytest.mark.parametrize("seeds", ["stored", "three"])
-def test_the_best_setting_has_no_regret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: str
-):
-    path = TABLE if seeds == "stored" else three_seeds(tmp_path / "three.npz")
+def test_the_best_setting_has_no_regret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = three_seeds(tmp_path / "three.npz")
     with np.load(path, allow_pickle=False) as f:
         test, least = f["test"].astype(float), f["least_noise"]
     mean = np.ma.masked_less(test, 0).mean(axis=-1) / TEST

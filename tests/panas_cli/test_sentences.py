@@ -83,6 +83,13 @@ def test_public_samples_without_labels_are_counted_apart(labelled: int):
             ["warning: north keeps the public network: no gain for infinite epsilon"],
         ),
         (
+            site_of(0.9, ladder={"majority": 0.1, "public": 0.9, "alone": 0.8, "joined": 0.9}),
+            [
+                "warning: north is no better than its public start (0.900 against 0.900): "
+                "no gain for 8.0 of epsilon"
+            ],
+        ),
+        (
             site_of(0.79),
             ["warning: north is no better than alone (0.790 against 0.800): no gain from joining"],
         ),

@@ -44,6 +44,7 @@ def test_a_range_is_never_left_by_a_rounding_error(u: float, low: float, ratio: 
     axis = Range(low, low * ratio)
     value = axis.value(np.array([u, 0.0, 1.0]))
     assert np.all((axis.low <= value) & (value <= axis.high))
+    assert Range(low, low).coordinates(value).tolist() == [0.5] * 3
     if ratio > 1.01:
         np.testing.assert_allclose(axis.coordinates(value), [u, 0, 1], atol=1e-9)
 
