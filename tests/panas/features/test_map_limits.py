@@ -91,7 +91,7 @@ def test_what_a_map_needs_is_known_from_facts_alone(facts: Facts) -> None:
     x = torch.rand(120, *facts.shape) * 2 - 1
     result = fit_map(facts, Samples(x, (x[:, 0, 0, 0] > 0).long(), 2), 16)
     cost = cost_of(facts, 16)
-    assert result.macs <= cost.macs
+    assert result.cost.macs <= cost.macs
     assert 4 * sum(a.numel() for a in result.arrays().values()) <= cost.fixed_bytes
     assert cost.chunk >= 1
     assert cost.chunk * cost.row_bytes <= max(CHUNK_BYTES, cost.row_bytes)
