@@ -13,7 +13,7 @@ has no BatchNorm.
 Privacy: step 2 is DP-SGD, charged before it reads a sample; what is sent are its weights.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -39,12 +39,18 @@ from baselines.networks.cnns import (
     weights_of,
 )
 from dprbft.config.flat import Section
+from dprbft.config.schema import RunConfig
+from dprbft.methods import update_method
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
+from panas.training.any_model import CROSS_ENTROPY, Objective, Penalty
+
+MakePenalty = Callable[[nn.Module], Penalty]
+"""A penalty, from the network as it was sent."""
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"privacy": UNPROTECTED},
@@ -77,12 +83,12 @@ class Options(Section):
 
 def check(side: Side) -> None:
     """Serves any data."""
-    options_of(side.config, Options)
+    _options(side.config)
 
 
 def site_start(site: Site) -> Bundle:
     """The plan of all rounds; the network comes with the first order."""
-    o = options_of(site.config, Options)
+    o = _options(site.config)
     planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     weights = weights_of(_network(site.spec, o, site.config.seed))
     return kept(weights, begin(site, planned))  # of a network that can be had
@@ -94,10 +100,14 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
     check_weights(order.bundle.arrays, memory.arrays)
 
 
-def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Step 2: train what was sent."""
+def site_round(
+    site: Site, memory: Bundle, order: Order, penalty: MakePenalty | None = None
+) -> Turn:
+    """Step 2: train what was sent; a penalty of it is what `baselines.fedprox` adds."""
     model = _loaded(site, order.bundle.arrays)
-    how = LocalTraining(optimizer=optimizer_of(options_of(site.config, Options)), round=order.round)
+    objective = Objective(penalty=penalty(model)) if penalty else CROSS_ENTROPY
+    optimizer = optimizer_of(_options(site.config))
+    how = LocalTraining(optimizer=optimizer, round=order.round, objective=objective)
     sent = Bundle(order.bundle.arrays, memory.record)
     return weights_round(site, model, sent, how, {"samples": site.units})
 
@@ -119,7 +129,7 @@ def size(site: Site, memory: Bundle) -> Size:
 
 def server_start(side: Side) -> Bundle:
     """A network with weights from the run's seed."""
-    spec, o = spec_of(side.config, side.facts), options_of(side.config, Options)
+    spec, o = spec_of(side.config, side.facts), _options(side.config)
     return Bundle(weights_of(_network(spec, o, side.config.seed)))
 
 
@@ -130,11 +140,18 @@ def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
     """Step 3: the weighted mean; the old weights if nobody sent any."""
-    equal = options_of(side.config, Options).weighting == "equal"
+    equal = _options(side.config).weighting == "equal"
     mean = Mean(memory.arrays)
     for update in updates:
         mean.add(update.bundle.arrays, 1.0 if equal else number_in(update.bundle.record, "samples"))
     return Bundle(mean.result() or memory.arrays)
+
+
+def _options(config: RunConfig) -> Options:
+    """As the running method reads them: `baselines.fedprox` has one more."""
+    kind = update_method(config.federation.method).Options
+    assert issubclass(kind, Options)
+    return options_of(config, kind)
 
 
 def _network(spec: NetworkSpec, o: Options, seed: int) -> nn.Module:
@@ -143,5 +160,5 @@ def _network(spec: NetworkSpec, o: Options, seed: int) -> nn.Module:
 
 
 def _loaded(site: Site, arrays: Mapping[str, Tensor]) -> nn.Module:
-    model = _network(site.spec, options_of(site.config, Options), site.config.seed)
+    model = _network(site.spec, _options(site.config), site.config.seed)
     return loaded(site, model, arrays)
