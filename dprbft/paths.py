@@ -4,16 +4,13 @@ A run's directory holds what the server has, and of a simulation the sites too; 
 (`SitePaths`) holds everything else, in a folder `runs/NAME/` a run.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from panas.runtime.errors import BadInput
-from panas.runtime.store import append_bytes, exclusive, read_json, write_json
+from panas.runtime.store import read_json, write_json
 
 
 def _file(name: str) -> Callable[[Path], Path]:
@@ -173,19 +170,6 @@ def write_remote(run: Path, names: Sequence[str]) -> None:
 def _sites(run: Path, changed: int) -> tuple[SitePaths, ...]:
     sites = enumerate(read_json(sites_file(run))["sites"])
     return tuple(SitePaths(i, s["name"], run / s["folder"], s["run"]) for i, s in sites)
-
-
-MOST_NOTES = 1 << 20
-"""Bytes: a longer file of refusals takes no more lines, so that nobody can fill the disk."""
-
-
-def note_refusal(path: Path, **about: Any) -> None:
-    """Add a line on what was refused to a file of such; it stays, whatever is asked next."""
-    record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **about}
-    with exclusive(path):
-        at = path.stat().st_size if path.exists() else 0
-        if at < MOST_NOTES:
-            append_bytes(path, (json.dumps(record) + "\n").encode(), at)
 
 
 def home(run: Path, index: int) -> Path:

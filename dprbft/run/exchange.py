@@ -21,6 +21,7 @@ from dprbft.server.rounds import Server
 from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.site import spec_of
 from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import append_note
 
 if TYPE_CHECKING:
     from dprbft.server.secure_sum import SumServer
@@ -93,7 +94,7 @@ def _tell(run: OpenRun, event: server_events.Event) -> None:
     if isinstance(event, server_events.SiteAbsent) and event.refused:
         name = run.sites.names[event.site]
         path = paths.refused_file(paths.server_folder(run.folder))
-        paths.note_refusal(path, site=name, verb=Verb.ROUND, reason=event.refused)
+        append_note(path, site=name, verb=Verb.ROUND, reason=event.refused)
     described = {"join": _joined, "train": _seen}[run.config.federation.family.exchange]
     if seen := described(run, event):
         run.listener(seen)

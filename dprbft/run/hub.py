@@ -17,7 +17,7 @@ from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import Carrier, Framed, Late
 from dprbft.messages import MAX_BYTES, Verb, largest_release
-from dprbft.paths import note_refusal, refused_file, server_folder, summary_file, traffic_file
+from dprbft.paths import refused_file, server_folder, summary_file, traffic_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.directory import OpenRun
 from dprbft.run.events import Listener
@@ -33,7 +33,7 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.account import number
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json, write_json
+from panas.runtime.store import append_note, read_json, write_json
 
 LIBRARIES = ("panas", "torch", "numpy")
 VIEW = "hub: accuracies and ledgers of sites stay with them, and never cross the wire"
@@ -100,7 +100,7 @@ def open_hub(
 
     def refuse(name: str, verb: Verb, error: BadInput) -> None:
         reason, path = expected(error), refused_file(server_folder(run))
-        note_refusal(path, site=name, verb=verb, reason=reason)
+        append_note(path, site=name, verb=verb, reason=reason)
         if not isinstance(error, Late):
             sites.note_bad(name)
 

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,16 @@ def _damaged(path: Path) -> BadInput:
         f"expected {path} as it was written, got a damaged or edited file; "
         "delete it and run that stage again"
     )
+
+
+MOST_NOTES = 1 << 20
+"""Bytes: a longer file of notes takes no more of them, so that nobody can fill the disk."""
+
+
+def append_note(path: Path, **about: Any) -> None:
+    """Add a line of JSON with the time to a file of notes."""
+    record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **about}
+    with exclusive(path):
+        at = path.stat().st_size if path.exists() else 0
+        if at < MOST_NOTES:
+            append_bytes(path, (json.dumps(record) + "\n").encode(), at)

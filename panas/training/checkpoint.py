@@ -1,6 +1,7 @@
 """One trained network as a file: weights in safetensors, and all it takes to build it again."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ def network_record(
     }
 
 
-class Classifier:
+class Classifier(ABC):
     """What tells classes of images or rows, and knows what is public of such data."""
 
     notes: Mapping[str, Any]
@@ -89,9 +90,9 @@ class Classifier:
         """One name an output."""
         return self.facts.class_names
 
+    @abstractmethod
     def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
         """Probability of each class of network inputs in [-1, 1]."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:

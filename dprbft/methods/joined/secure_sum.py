@@ -24,7 +24,7 @@ import torch
 from dprbft.messages import Verb
 from dprbft.methods.joined.budget import planned_release
 from dprbft.methods.joined.state import unsent_event
-from dprbft.paths import note_refusal, sum_file, sum_refusals_file
+from dprbft.paths import sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, masked_size, noise_of, to_vector
@@ -35,7 +35,7 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import ReleaseRequest, Summand, SumNoise, add_to_sum
 from panas.runtime.errors import BadInput
-from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
+from panas.runtime.store import append_note, pack_tensors, read_bytes, unpack_tensors, write_bytes
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def close(site: Site) -> None:
 def _note(site: Site, verb: Verb, sites: tuple[int, ...], reason: str) -> None:
     """Note what was refused, of which sites."""
     path, asked = sum_refusals_file(site.home), sites[:MOST_SITES]
-    note_refusal(path, verb=verb, asked=asked, reason=reason)
+    append_note(path, verb=verb, asked=asked, reason=reason)
 
 
 def _begun(site: Site) -> SumState:

@@ -167,7 +167,7 @@ def test_refusals_do_not_fill_the_disk(unanswered: Direct, monkeypatch: pytest.M
     assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     size = sum_refusals_file(home).stat().st_size
     assert size < 1 << 15
-    monkeypatch.setattr("dprbft.paths.MOST_NOTES", size)
+    monkeypatch.setattr("panas.runtime.store.MOST_NOTES", size)
     assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     assert sum_refusals_file(home).stat().st_size == size
 
