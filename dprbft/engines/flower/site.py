@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,14 @@ POLL = 0.1
 """Seconds between looks for messages that the SuperNode has taken."""
 IDLE = 1.0
 """Seconds after which the SuperNode asks its hub again; Flower's own 3 would be most of a round."""
+FLOWER = (
+    "flwr.proto.runtime_pb2",
+    "flwr.supercore.heartbeat",
+    "flwr.supercore.interceptors",
+    "flwr.supernode.cli.flower_supernode",
+    "flwr.supernode.runtime.run_clientapp",
+)
+"""Imported before the second thread starts: two threads that import Flower at once can deadlock."""
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
@@ -67,6 +76,8 @@ def main(arguments: Sequence[str]) -> None:
         say(f"{e}; trying again until it answers")
     port = option(arguments, "--port") or str(free_port())
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
+    for module in FLOWER:
+        import_module(module)
     threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, path), daemon=True).start()
     own = ["--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]

@@ -106,3 +106,27 @@ def test_a_hub_may_open_as_many_files_as_the_system_allows():
 def test_options_are_left_out_in_either_form():
     given = ["--host", "h", "--port=1", "--insecure", "--database", "d"]
     assert hub.without(given, "--host", "--port") == ["--insecure", "--database", "d"]
+
+
+STARTED = """
+import ast, sys
+from dprbft.engines.flower import site
+
+class Thread:
+    def __init__(self, **of):
+        tree = ast.parse(open(site.__file__).read())
+        wanted = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        flower = {name for name in wanted if name.startswith("flwr")}
+        print(len(flower), *sorted(flower - sys.modules.keys()))
+        sys.exit()
+
+site.threading.Thread = Thread
+site.main(["--superlink", "localhost:1", "--socket", "s", "--insecure"])
+"""
+
+
+@pytest.mark.slow
+def test_flower_is_imported_before_a_second_thread_could_import_it_too():
+    count, *missing = python("-c", STARTED).stdout.split()
+    assert int(count) > 5
+    assert missing == []
