@@ -55,7 +55,7 @@ from baselines.common.averaging import Mean, number_in
 from baselines.common.models import predictor_of, size_of
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.spending import Planned, begin
-from baselines.networks.cnns import initialise, weights_of
+from baselines.networks.cnns import initialise
 from baselines.networks.pruning import (
     Kind,
     Resource,
@@ -93,7 +93,7 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
-from panas.architecture.network import NetworkSpec
+from panas.architecture.network import NetworkSpec, weights_of
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig

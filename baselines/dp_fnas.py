@@ -46,7 +46,6 @@ from baselines.common.halves import halves, planned_halves
 from baselines.common.models import accuracy_at, predictor_of, size_of
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.spending import Mechanism, Spending
-from baselines.networks.cnns import weights_of
 from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from baselines.searches.dp_fnas import (
     Options,
@@ -69,6 +68,7 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
+from panas.architecture.network import weights_of
 from panas.privacy.accounting.closed_form import gaussian_epsilon, limit_mu
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.errors import BadInput

@@ -42,9 +42,8 @@ from baselines.common.averaging import Mean, number_in, weight_in
 from baselines.common.halves import planned_halves
 from baselines.common.models import accuracy_at, loaded, predictor_of, size_of
 from baselines.common.options import UNPROTECTED, options_of
+from baselines.common.orders import are_bounded
 from baselines.common.spending import Planned, begin, current
-from baselines.common.training import undo_divergence
-from baselines.networks.cnns import weights_of
 from baselines.searches.feathers import (
     Course,
     Options,
@@ -71,7 +70,9 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.counting import counting_event
 from dprbft.site.site import Site
+from dprbft.site.training import restore_unsound
 from dprbft.updates import Bundle, Order, Update
+from panas.architecture.network import weights_of
 from panas.runtime.errors import BadInput
 
 
@@ -196,7 +197,7 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
     if measures:
         kept, update = order.bundle.arrays, Bundle({}, {"reward": change, "samples": units})
     else:
-        undo_divergence(model, order.bundle.arrays)
+        restore_unsound(model, order.bundle.arrays, are_bounded)
         kept = weights_of(model)
         update = Bundle(kept, {"samples": units})
     return Turn(

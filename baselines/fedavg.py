@@ -33,11 +33,7 @@ from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
 from baselines.common.spending import Planned, begin
 from baselines.common.training import LocalTraining, weights_round
-from baselines.networks.cnns import (
-    convolutional,
-    initialise,
-    weights_of,
-)
+from baselines.networks.cnns import convolutional, initialise
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from dprbft.methods import update_method
@@ -45,7 +41,7 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update
-from panas.architecture.network import NetworkSpec
+from panas.architecture.network import NetworkSpec, weights_of
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import CROSS_ENTROPY, Objective, Penalty
 

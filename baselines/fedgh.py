@@ -40,11 +40,12 @@ from baselines.common.models import (
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
 from baselines.common.training import LocalTraining
-from baselines.networks.cnns import initialise, weights_of
+from baselines.networks.cnns import initialise
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update, named
+from panas.architecture.network import weights_of
 from panas.runtime.seeds import stream, torch_generator
 
 SMOKE, CPU = five.SMOKE, five.CPU

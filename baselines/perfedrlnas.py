@@ -65,7 +65,7 @@ from baselines.common.spending import (
     charged,
 )
 from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import initialise, weights_of
+from baselines.networks.cnns import initialise
 from baselines.networks.mobilenet import Space, mobilenet, scaled
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
@@ -73,7 +73,7 @@ from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
 from dprbft.updates import Bundle, Order, Update, named
-from panas.architecture.network import NetworkSpec
+from panas.architecture.network import NetworkSpec, weights_of
 from panas.data.samples import Samples
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import unit_counts

@@ -13,12 +13,13 @@ from baselines.common.class_means import bound_of, release_means
 from baselines.common.models import accuracy_at, kept, size_of, spending_in
 from baselines.common.spending import Planned, after_round, begin
 from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import WIDER, Five, initialise, one_of_five, weights_of
+from baselines.networks.cnns import WIDER, Five, initialise, one_of_five
 from dprbft.config.flat import Section
 from dprbft.config.schema import rounds_of
 from dprbft.methods.updates.contract import Size, Turn
 from dprbft.site.site import Site
 from dprbft.updates import Bundle
+from panas.architecture.network import weights_of
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import logits_of
 

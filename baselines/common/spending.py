@@ -151,17 +151,27 @@ def charged(site: Site, mechanism: Mechanism, event: Event | None, round: int) -
         event: as it is priced; None: without protection, which the run's settings must allow.
         round: from 1.
     """
+    return site.ledger.charge(charge_of(site, mechanism, event, round))
+
+
+def charge_of(site: Site, mechanism: Mechanism, event: Event | None, round: int) -> Charge:
+    """What `charged` charges.
+
+    Args:
+        site: its unit of privacy is checked against its samples.
+        mechanism: name, sensitivity, phase and subset, as the ledger's line has them.
+        event: as it is priced; None: without protection.
+        round: from 1.
+    """
     check_unit(site.account.unit, site.data.train.groups)
-    return site.ledger.charge(
-        Charge(
-            event=Unprotected() if event is None else event,
-            phase=mechanism.phase,
-            mechanism=mechanism.name,
-            recipient="server",
-            sensitivity=mechanism.sensitivity if event is not None else None,
-            subset=mechanism.subset,
-            round=round,
-        )
+    return Charge(
+        event=Unprotected() if event is None else event,
+        phase=mechanism.phase,
+        mechanism=mechanism.name,
+        recipient="server",
+        sensitivity=mechanism.sensitivity if event is not None else None,
+        subset=mechanism.subset,
+        round=round,
     )
 
 

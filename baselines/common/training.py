@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.common.models import accuracy_at, kept, spending_in
 from baselines.common.orders import are_bounded
-from baselines.common.spending import Mechanism, Spending, after_round, charged, current
-from baselines.networks.cnns import weights_of
+from baselines.common.spending import Mechanism, Spending, after_round, charge_of, current
 from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site
+from dprbft.site.training import train_charged
 from dprbft.updates import Bundle
+from panas.architecture.network import weights_of
 from panas.data.samples import Samples
-from panas.privacy.noise import SystemNoise
 from panas.runtime.seeds import stream
-from panas.training.any_model import CROSS_ENTROPY, Objective, train_model, train_model_private
+from panas.training.any_model import CROSS_ENTROPY, Objective, train_model
 from panas.training.sgd import OptimizerConfig
 
 
@@ -56,29 +56,24 @@ def train_locally(
         return spending, None
     plan = spending.plan
     mechanism = Mechanism("dp-sgd" if plan else "sgd", plan.clip if plan else None)
-    before = weights_of(model)
-    with charged(site, mechanism, plan.training_event if plan else None, how.round) as receipt:
-        model.to(site.device)
-        if plan:
-            train_model_private(
-                model,
-                samples,
-                plan=plan,
-                config=how.optimizer,
-                noise=SystemNoise(),
-                objective=how.objective,
-            )
-        elif len(samples):
-            rng = stream(site.config.seed, "client", site.id, "round", how.round, "train")
-            train_model(
-                model,
-                samples,
-                config=how.optimizer,
-                rng=rng,
-                objective=how.objective,
-                most=how.most,
-            )
-    undo_divergence(model, before)
+    receipt = train_charged(
+        site,
+        model.to(site.device),
+        samples,
+        plan=plan,
+        charge=charge_of(site, mechanism, plan.training_event if plan else None, how.round),
+        config=how.optimizer,
+        plain=lambda: train_model(
+            model,
+            samples,
+            config=how.optimizer,
+            rng=stream(site.config.seed, "client", site.id, "round", how.round, "train"),
+            objective=how.objective,
+            most=how.most,
+        ),
+        objective=how.objective,
+        is_sound=are_bounded,
+    )
     return spending, receipt.id
 
 
@@ -110,13 +105,3 @@ def weights_round(
         local=accuracy_at(site, model),
         shared=shared,
     )
-
-
-def undo_divergence(model: nn.Module, before: Mapping[str, Tensor]) -> None:
-    """Give a model its weights from before if some are not finite, or too large to send.
-
-    Privacy: what was paid for is sent in any case, of the same size; that training diverged is seen
-    in the weights alone, which the charge covers.
-    """
-    if not are_bounded(model.state_dict()):
-        model.load_state_dict(dict(before))

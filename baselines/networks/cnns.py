@@ -134,11 +134,6 @@ def initialise(model: nn.Module, generator: torch.Generator) -> nn.Module:
     return model
 
 
-def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """A copy of all weights and running statistics, on the CPU, as float32 or int64."""
-    return {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
-
-
 def parameters_of(model: nn.Module) -> int:
     """How many numbers are trained."""
     return sum(p.numel() for p in model.parameters())

@@ -39,13 +39,14 @@ from baselines.common.models import accuracy_at, loaded
 from baselines.common.orders import are_whole, check_record, check_rows, check_weights
 from baselines.common.spending import Mechanism, Planned, Spending, after_round, begin, charged
 from baselines.common.training import LocalTraining, train_locally
-from baselines.networks.cnns import macs_of, weights_of
+from baselines.networks.cnns import macs_of
 from baselines.networks.pruning import prunable, with_widths
 from dprbft.config.schema import rounds_of
 from dprbft.methods.updates.contract import NOTHING, Turn
 from dprbft.site.counting import count_units
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update, named
+from panas.architecture.network import weights_of
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import LABEL_HISTOGRAM, unit_counts

@@ -30,7 +30,7 @@ from baselines.common.spending import (
     charged,
     current,
 )
-from baselines.networks.cnns import initialise, weights_of
+from baselines.networks.cnns import initialise
 from baselines.networks.darts import (
     NONE,
     OPERATIONS,
@@ -45,7 +45,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, named
-from panas.architecture.network import NetworkSpec
+from panas.architecture.network import NetworkSpec, weights_of
 from panas.data.samples import Samples, concat
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.gradients.private import ClipAndNoise, PrivateGradient

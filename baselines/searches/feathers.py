@@ -68,7 +68,7 @@ from baselines.common.halves import Halves, halves
 from baselines.common.options import options_of
 from baselines.common.orders import check_record, check_rows, check_weights
 from baselines.common.spending import Mechanism, Spending, after_round, charged
-from baselines.networks.cnns import initialise, weights_of
+from baselines.networks.cnns import initialise
 from baselines.networks.darts import DartsSpace
 from baselines.networks.mlp_space import MLPSpace
 from baselines.networks.searched import SearchedNetworks, alphas_of, weights_but_alphas
@@ -76,6 +76,7 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order
+from panas.architecture.network import weights_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian

@@ -227,3 +227,8 @@ def _seeded(generator: torch.Generator) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of all weights and running statistics, on the CPU."""
+    return {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}

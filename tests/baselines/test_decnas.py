@@ -14,7 +14,6 @@ from site_data import with_data
 from tiny_methods import FREE, method_config, side_of
 
 from baselines import decnas
-from baselines.networks.cnns import weights_of
 from baselines.searches.decnas import Here, label_counts, right_and_wrong, stand_apart
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -26,6 +25,7 @@ from dprbft.server.records import read_rounds
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Site
 from dprbft.updates import Bundle, Order, Update
+from panas.architecture.network import weights_of
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.runtime.errors import BadInput, BudgetExhausted
 

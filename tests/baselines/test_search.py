@@ -18,10 +18,10 @@ from baselines.decnas import (
     planned,
     reports,
 )
-from baselines.networks.cnns import weights_of
 from baselines.networks.pruning import plain_network, prunable, resource_of, widths_of
 from baselines.searches.decnas import GLOBAL, Progress, SiteFacts
 from dprbft.updates import Bundle, Update, named
+from panas.architecture.network import weights_of
 from panas.runtime.errors import BadInput
 
 SHAPE, SITES = (1, 8, 8), 4

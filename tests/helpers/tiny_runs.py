@@ -12,7 +12,7 @@ from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Broadcast
-from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.state import State
 from dprbft.paths import SitePaths, read_sites
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, stages_of, train_stage, tune_stage
@@ -20,6 +20,7 @@ from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Site, open_site
 from panas.architecture.genome import Genome
+from panas.architecture.network import weights_of
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
 
@@ -96,8 +97,8 @@ GENOME = Genome.parse("c4k3-max-c4k3")
 
 def fresh_state(site: Site, learning_rate: float = 0.1, **changes: Any) -> State:
     """Where a site stands before round 1, with random weights."""
-    b = weights(site.spec.bottom(GENOME, torch_generator(stream(0))))
-    h = weights(site.spec.head(torch_generator(stream(1))))
+    b = weights_of(site.spec.bottom(GENOME, torch_generator(stream(0))))
+    h = weights_of(site.spec.head(torch_generator(stream(1))))
     settings = DPSGDSettings(
         learning_rate=learning_rate, noise_multiplier=1e-6, clip=1.0, batch_size=64
     )

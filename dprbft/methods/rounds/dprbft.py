@@ -30,18 +30,18 @@ import torch
 
 from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.heads import aggregate, blend, to_head, with_prior
-from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.state import State
 from dprbft.methods.rounds.training import (
     accounted,
     after_release,
     keep_best,
     skip_round,
-    train_locally,
+    train_round,
 )
 from dprbft.methods.side import Side
 from dprbft.site.site import Site
 from panas.architecture.head import Head
-from panas.architecture.network import Bottom
+from panas.architecture.network import Bottom, weights_of
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Rows
@@ -87,7 +87,7 @@ def site_round(
     """Steps 1 to 3: train against the broadcast head, then release."""
     bottom, _ = state.networks(site)
     head = to_head(broadcast).to(site.device)
-    trained = train_locally(site, state, bottom, head, round)
+    trained = train_round(site, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
     state, kind = trained, site.config.sent
@@ -96,8 +96,8 @@ def site_round(
     own = head if site.spec.head_moves or rows else own_head(site, state, message, broadcast)
     state = replace(
         state,
-        bottom=weights(bottom),
-        head=weights(own),
+        bottom=weights_of(bottom),
+        head=weights_of(own),
         plan=after_release(state.plan),
         charges=accounted(site),
         scores=replace(state.scores, local=accuracy(bottom, own, site.data.test)),
@@ -170,5 +170,5 @@ def site_finish(site: Site, state: State, broadcast: Broadcast, round: int) -> S
     shares = {"local": BLENDS[-1:], "shared": BLENDS[:1], "blend": BLENDS}
     choices = [(a, blend(own, shared, a)) for a in shares[site.config.federation.head]]
     right = accuracy(bottom, shared.to(site.device), site.data.test)
-    state = replace(state, head=weights(shared), scores=replace(state.scores, shared=right))
+    state = replace(state, head=weights_of(shared), scores=replace(state.scores, shared=right))
     return keep_best(site, state, bottom, choices, round)

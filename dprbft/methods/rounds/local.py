@@ -12,10 +12,11 @@ import numpy as np
 
 from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds import dprbft
-from dprbft.methods.rounds.state import State, weights
-from dprbft.methods.rounds.training import keep_best, skip_round, train_locally
+from dprbft.methods.rounds.state import State
+from dprbft.methods.rounds.training import keep_best, skip_round, train_round
 from dprbft.methods.side import Side
 from dprbft.site.site import Site
+from panas.architecture.network import weights_of
 from panas.training.evaluate import accuracy
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
@@ -37,11 +38,11 @@ def site_round(
 ) -> tuple[State, Release | None]:
     """Train bottom and head; release nothing."""
     bottom, head = state.networks(site)
-    trained = train_locally(site, state, bottom, head, round)
+    trained = train_round(site, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
     scores = replace(trained.scores, local=accuracy(bottom, head, site.data.test))
-    return replace(trained, bottom=weights(bottom), head=weights(head), scores=scores), None
+    return replace(trained, bottom=weights_of(bottom), head=weights_of(head), scores=scores), None
 
 
 def server_round(

@@ -14,7 +14,7 @@ from dprbft.methods import round_method
 from dprbft.methods.once import sent_before
 from dprbft.methods.preparation import search_once, tune_once
 from dprbft.methods.rounds.plan import current_plan, refusal, searched
-from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.state import State
 from dprbft.methods.rounds.training import keep_best
 from dprbft.methods.rounds.tuning import tune
 from dprbft.paths import last_model_file, model_file, sent_file, state_file
@@ -24,7 +24,7 @@ from dprbft.site.results.scores import SiteRound, note_round, read_scores
 from dprbft.site.search import search
 from dprbft.site.site import Site
 from panas.architecture.head import Head
-from panas.architecture.network import Bottom
+from panas.architecture.network import Bottom, weights_of
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import write_bytes
@@ -58,7 +58,7 @@ def _start(site: Site) -> State:
     record = SearchRecord.read(site.home)
     begin = site.warm_start(record.genome)
     bottom, head = warm_started(begin, site.public, seed=site.config.seed, site=site.id)
-    b, h = weights(bottom), weights(head)
+    b, h = weights_of(bottom), weights_of(head)
     state = State(
         bottom=b,
         head=h,

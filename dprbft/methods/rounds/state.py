@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dprbft.paths import state_file
@@ -121,8 +120,3 @@ class State:
         b.load_state_dict(bottom)
         h.load_state_dict(head)
         return b.to(site.device), h.to(site.device)
-
-
-def weights(module: torch.nn.Module) -> Weights:
-    """A copy of a module's weights on the CPU."""
-    return {k: v.detach().cpu().clone() for k, v in module.state_dict().items()}

@@ -7,24 +7,21 @@ that choice stays on the site and is not covered.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from dprbft.methods.rounds.plan import current_plan
-from dprbft.methods.rounds.state import Kept, State, weights
+from dprbft.methods.rounds.state import Kept, State
 from dprbft.site.site import Site
+from dprbft.site.training import train_charged
 from panas.architecture.head import Head
-from panas.architecture.network import Bottom
+from panas.architecture.network import Bottom, weights_of
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
-from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
-from panas.training.any_model import fit_private
 from panas.training.evaluate import accuracy, head_scores, represent
-from panas.training.sgd import OptimizerConfig, fit
+from panas.training.sgd import OptimizerConfig, fit, set_trainable
 
 
-def train_locally(site: Site, state: State, bottom: Bottom, head: Head, round: int) -> State | None:
+def train_round(site: Site, state: State, bottom: Bottom, head: Head, round: int) -> State | None:
     """One round of local training in place, charged first; returns the state with its plan.
 
     None if the round died before and the budget cannot pay for it again: it is skipped. Where
@@ -37,26 +34,21 @@ def train_locally(site: Site, state: State, bottom: Bottom, head: Head, round: i
         head: trains if the method lets it.
         round: from 1.
     """
-    config, train, plan = _optimizer(site, state), site.data.train, state.plan
-    before = weights(bottom), weights(head)
-    if site.budget.private:
-        plan = current_plan(site, state)
-        if plan is None:
-            return None
-        with site.ledger.charge(training_charge(plan, "server", round)):
-            fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
-        plan = replace(plan, rounds=plan.rounds - 1)
-    else:
-        rng = stream(site.config.seed, "client", site.id, "round", round)
-        with site.ledger.charge(training_charge(None, "server", round)):
-            if len(train):
-                fit(bottom, head, train, config=config, rng=rng)
-    if not all(
-        bool(torch.isfinite(w).all()) for w in (*weights(bottom).values(), *weights(head).values())
-    ):
-        # What was paid for goes on with the weights from before: a refusal would tell of the data.
-        bottom.load_state_dict(before[0])
-        head.load_state_dict(before[1])
+    config, train = _optimizer(site, state), site.data.train
+    plan = current_plan(site, state) if site.budget.private else None
+    if plan is None and site.budget.private:
+        return None
+    rng = stream(site.config.seed, "client", site.id, "round", round)
+    train_charged(
+        site,
+        set_trainable(bottom, head, config.train_head)[0],
+        train,
+        plan=plan,
+        charge=training_charge(plan, "server", round),
+        config=config,
+        plain=lambda: fit(bottom, head, train, config=config, rng=rng),
+    )
+    plan = replace(plan, rounds=plan.rounds - 1) if plan else state.plan
     return replace(state, plan=plan, round=round, charges=accounted(site))
 
 
@@ -124,4 +116,4 @@ def keep_best(
     if (right, -loss) < (state.kept.validation, -state.kept.loss):
         return state
     kept = Kept(round=round, blend=share, validation=right, loss=loss, accuracy=test)
-    return replace(state, kept_bottom=weights(bottom), kept_head=weights(head), kept=kept)
+    return replace(state, kept_bottom=weights_of(bottom), kept_head=weights_of(head), kept=kept)

@@ -31,12 +31,13 @@ from attacks.epsilon.mechanism import (
 )
 from dprbft.config.files import build_config
 from dprbft.methods.rounds import dprbft
-from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.state import State
 from dprbft.run.sites.plan import plan_sites
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Site, open_site
 from panas.architecture.genome import Genome
+from panas.architecture.network import weights_of
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -501,8 +502,8 @@ def sent(site: Site) -> Mapping[str, Tensor]:
     genome = Genome.parse("c4k3")
     bottom = site.spec.bottom(genome, generator)
     state = State(
-        bottom=weights(bottom),
-        head=weights(site.spec.head(generator)),
+        bottom=weights_of(bottom),
+        head=weights_of(site.spec.head(generator)),
         kept_bottom={},
         kept_head={},
         genome=genome,

@@ -29,7 +29,7 @@ CLEAN = 1 + 2 * 2
 """Charges of a site in two rounds: a histogram, and a training and a release a round."""
 
 METHOD = "dprbft.methods.rounds.dprbft:"
-TRAINING = "dprbft.methods.rounds.training:fit_private"
+TRAINING = "dprbft.site.training:train_model_private"
 SLOW = [
     Death(SERVER + "put_release", after=True),
     Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round

@@ -11,10 +11,11 @@ from tiny_runs import fresh_state
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.methods.rounds.plan import current_plan
-from dprbft.methods.rounds.state import Kept, RoundScores, State, weights
-from dprbft.methods.rounds.training import train_locally
+from dprbft.methods.rounds.state import Kept, RoundScores, State
+from dprbft.methods.rounds.training import train_round
 from dprbft.site.site import Site
 from panas.architecture.head import Head
+from panas.architecture.network import weights_of
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.privacy.ledger.charge import Charge
@@ -217,7 +218,7 @@ def test_one_rule_says_whether_the_head_moves(
     assert site.spec.head_moves == site.spec.head_moves == moves
     state = state_of(site)
     bottom, head = state.networks(site)
-    train_locally(site, state, bottom, head, 1)
+    train_round(site, state, bottom, head, 1)
     assert torch.equal(head.linear.weight, state.head["linear.weight"]) != moves
 
 
@@ -239,7 +240,7 @@ def test_what_no_budget_can_pay_for_is_not_planned(
 
 def test_weights_are_a_copy():
     head = Head(3, 2)
-    copied = weights(head)
+    copied = weights_of(head)
     with torch.no_grad():
         head.linear.weight.zero_()
     assert bool(copied["linear.weight"].any())
