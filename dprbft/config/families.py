@@ -47,7 +47,8 @@ OF_ROUNDS = (
 )
 OF_JOINING = (
     *("network.features", "search.student_steps", "training.student_steps"),
-    *("privacy.network", "privacy.trust", "federation.secure_*", "data.unlabelled_*"),
+    *("privacy.network", "privacy.trust", "federation.secure_*"),
+    *("data.public_labels", "data.unlabelled_data"),
 )
 OF_BREEDING = (
     *("search.crossover", "search.mutation", "search.cache", "search.survival", "search.rungs"),

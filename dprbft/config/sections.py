@@ -31,7 +31,7 @@ SOURCE = (
     *("dataset", "data_root", "label", "limit", "image_size", "bits"),
     *("group", "client_column", "texts", "ranges"),
     *("public_data", "public_fraction", "public_limit"),
-    *("unlabelled_data", "unlabelled_limit"),
+    *("public_labels", "unlabelled_data"),
 )
 SIZES = ("epochs", "learning_rate", "batch_size")
 WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -34,6 +35,10 @@ from panas.runtime.errors import BadInput
 BUILT_IN_FRACTION = 0.25
 MOST_BITS = 16
 REPEATED = 0.05  # share of public samples that repeat, up to which an equal one is the same one
+
+
+UNLABELLED = 2000
+"""Most samples that are drawn of an unlabelled data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +70,12 @@ class DataSettings:
     `public_data`. None: `BUILT_IN_FRACTION` of a named set, nothing of a file."""
     public_limit: int = 2000
     """Most public samples, >= 0; what is above stays private."""
+    public_labels: int | None = None
+    """Most public samples with a label, >= 0, drawn by class; others count as unlabelled. None: all
+    have one."""
     unlabelled_data: str | None = None
     """A data set (name or path) of public samples whose labels are absent or not read, of the same
-    shape or columns, and without a private sample."""
-    unlabelled_limit: int = 2000
-    """Most unlabelled samples, >= 0, drawn at random."""
+    shape or columns, and without a private sample; at most 2,000 are drawn."""
     limit: int | None = None
     """Most samples of the private pool, >= 1, drawn at random; None keeps all."""
     image_size: int | None = None
@@ -82,7 +88,7 @@ class DataSettings:
         for expected, value, least, most in (
             ("a public fraction in [0, 1)", self.public_fraction, 0, math.nextafter(1, 0)),
             ("a public limit from 0 up", self.public_limit, 0, math.inf),
-            ("a limit of unlabelled samples from 0 up", self.unlabelled_limit, 0, math.inf),
+            ("public labels from 0 up", self.public_labels, 0, math.inf),
             ("a limit of at least 1 sample", self.limit, 1, math.inf),
             ("an image size of 1 pixel or more", self.image_size, 1, math.inf),
             ("a depth of 8 to 16 bits", self.bits, 8, MOST_BITS),
@@ -98,7 +104,9 @@ class DataSettings:
     @property
     def has_unlabelled(self) -> bool:
         """Whether there are public samples without labels."""
-        return self.unlabelled_limit > 0 and self.unlabelled_data is not None
+        if self.public_labels is not None and self.has_public:
+            return True
+        return self.unlabelled_data is not None
 
     @property
     def reading(self) -> Reading:
@@ -258,24 +266,46 @@ def _read(s: DataSettings) -> tuple[Raw, Raw]:
     return raw, shared
 
 
+def without_labels(
+    public: Samples, most: int | None, rng: np.random.Generator
+) -> tuple[Samples, Samples]:
+    """Public samples that keep their labels, drawn by class, and those that lose them.
+
+    Args:
+        public: all of them.
+        most: how many keep their labels, 0 or more; None: all.
+        rng: draws those.
+    """
+    if most is None or most >= len(public):
+        return public, public.take(np.empty(0, np.int64))
+    kept = stratified(public.y.numpy(), most, rng)
+    rest = public.take(np.delete(np.arange(len(public)), kept))
+    return public.take(kept), replace(rest, y=torch.zeros_like(rest.y))
+
+
 CALLED = "unlabelled data"
 
 
 def load_unlabelled(
-    settings: DataSettings, facts: Facts, public: Samples, rng: np.random.Generator
+    settings: DataSettings,
+    facts: Facts,
+    public: Samples,
+    rng: np.random.Generator,
+    most: int = UNLABELLED,
 ) -> Samples:
-    """The unlabelled public samples that the settings name, at most as many as they say.
+    """The samples of the unlabelled data set, if the settings name one.
 
     Labels that the data have are not read; folders of classes are folders like any other. BadInput
     if the data do not fit the facts, or none is left.
 
     Args:
-        settings: `unlabelled_data` and `unlabelled_limit` are read.
+        settings: `unlabelled_data`, and how files are read.
         facts: of the federation.
         public: labelled samples, none of which comes back.
         rng: draws those to keep.
+        most: how many are kept, at least 1.
     """
-    if settings.unlabelled_data is None or not settings.unlabelled_limit:
+    if settings.unlabelled_data is None:
         return facts.no_samples()
     raw = _read_unlabelled(settings.unlabelled_data, settings, facts)
     samples = fit(raw, facts, CALLED)
@@ -285,8 +315,8 @@ def load_unlabelled(
             f"expected {CALLED} beside the public samples, got the same; leave them out, or lower "
             "data.public_limit"
         )
-    if len(fresh) > settings.unlabelled_limit:
-        fresh = np.sort(rng.choice(fresh, settings.unlabelled_limit, replace=False))
+    if len(fresh) > most:
+        fresh = np.sort(rng.choice(fresh, most, replace=False))
     return samples.take(fresh)
 
 

@@ -121,7 +121,7 @@ def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
     """Refuse columns of data that are no table; an archive may have its groups as an array."""
     if replace(columns, units_needed=True, group=None) != ALONE:
         raise BadInput(
-            f"expected a table for a column of labels, sites or texts, got {dataset}, which has "
+            f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
             "no columns; leave the option out"
         )
     if columns.group is not None and columns.units_needed and raw.groups is None:

@@ -44,7 +44,7 @@ JOINED = ["--method", "joined"]
         (["--unlabelled-data", "{here}/none.npz"], "none.npz"),
         ([*JOINED, "--unlabelled-data", "{corrupt}"], "corrupt.npz"),
         ([*JOINED, "--unlabelled-data", "digits"], "unlabelled data other than"),
-        ([*JOINED, "--set", "data.unlabelled_limit=-1"], "limit of unlabelled samples"),
+        ([*JOINED, "--set", "data.public_labels=-1"], "public labels"),
         (["--dataset", "{no_classes}"], "label"),
         (["--set", "data.limit=4", "--partition", "iid"], "use fewer sites"),
         (["--set", "federation.clients=500", "--partition", "iid"], "500"),

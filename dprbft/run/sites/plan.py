@@ -32,7 +32,14 @@ from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
-from panas.data.load import CALLED, REPEATED, check_disjoint, load_unlabelled, remarks
+from panas.data.load import (
+    CALLED,
+    REPEATED,
+    check_disjoint,
+    load_unlabelled,
+    remarks,
+    without_labels,
+)
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
@@ -211,7 +218,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
         if source.public_data is not None:
             how = reading_of(facts, source.public_reading.table)
             public = kept_public(read(source.public_data, how), facts, config)
-    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), tuple)
+    return SitesPlan(config, facts, *_parts(config, facts, public), tuple)
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
@@ -222,7 +229,7 @@ def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
             "some; their owners give them (panas site init --range, --bits)"
         )
     facts, public = shared(config, {paths.name: declared_facts(paths) for paths in sites})
-    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: sites)
+    return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites)
 
 
 def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
@@ -245,7 +252,7 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
         holders = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
         warnings.warn(f"{', '.join(holders)[:200]}: {note}", stacklevel=2)
-    unlabelled = _unlabelled(config, facts, public)
+    public, unlabelled = _parts(config, facts, public)
     of_one, values = [], {}
     for name, raw in zip(names, raws, strict=True):
         samples = fit(raw, facts, name)
@@ -262,9 +269,9 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
 
 def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     federation = load_federation(config)
-    facts, public = federation.facts, federation.public
-    unlabelled = _unlabelled(config, facts, public)
-    if len(unlabelled):
+    facts = federation.facts
+    public, unlabelled = _parts(config, facts, federation.public)
+    if config.data.source.unlabelled_data is not None:
         name = Path(identity(config.data.source.dataset)).name
         check_disjoint(concat(federation.shares), unlabelled, name, CALLED)
     return SitesPlan(
@@ -272,10 +279,18 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     )
 
 
+def _parts(config: RunConfig, facts: Facts, public: Samples) -> tuple[Samples, Samples]:
+    """The public samples with labels and without: of public data, and of unlabelled data."""
+    most, rng = config.data.source.public_labels, stream(config.seed, "public labels")
+    labelled, rest = without_labels(public, most, rng)
+    more = _unlabelled(config, facts, public)
+    return labelled, concat([part for part in (rest, more) if len(part)]) if len(rest) else more
+
+
 def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
-    """The public samples without labels, if there are any."""
+    """The samples of unlabelled data, if the run names some."""
     f, source = config.federation, config.data.source
-    if source.unlabelled_data is None or not source.has_unlabelled:
+    if source.unlabelled_data is None:
         return facts.no_samples()
     own = f.client_data or (() if f.comes_split else (source.dataset,))
     if identity(source.unlabelled_data) in map(identity, own):

@@ -180,8 +180,7 @@ def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
         build_config({"data": data} | ROUNDS)
     assert build_config({"data": data}).privacy.search == "public-proxy"  # by agreement
     assert not build_config().data.source.has_unlabelled
-    none = build_config({"data": data | {"unlabelled_limit": 0}})
-    assert not none.data.source.has_unlabelled
+    assert build_config({"data": {"public_labels": 20}}).data.source.has_unlabelled
 
 
 @pytest.mark.parametrize("key", ["sites", "client_data", "remote"])

@@ -65,12 +65,12 @@ def of_files(folder: Path, tiny: Callable[..., RunConfig], **data: object) -> Ru
 
 
 def test_a_simulation_keeps_its_unlabelled_samples(tiny: Callable[..., RunConfig], tmp_path: Path):
-    some = {"data__unlabelled_data": archive(tmp_path / "u.npz"), "data__unlabelled_limit": 25}
+    some = {"data__unlabelled_data": archive(tmp_path / "u.npz")}
     config = tiny(federation__method="joined", **some)
     prepare(tmp_path / "r", config, resume=False)
     view = RunView(tmp_path / "r", config)
-    assert len(view.unlabelled) == 25
-    assert (view.unlabelled.classes, view.unlabelled.y.tolist()) == (10, [0] * 25)
+    assert len(view.unlabelled) == 60
+    assert (view.unlabelled.classes, view.unlabelled.y.tolist()) == (10, [0] * 60)
     assert len(view.public) == len(plan_sites(tmp_path / "other", tiny()).public)
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from panas.data.arrays import as_samples, with_facts
 from panas.data.facts import Facts, fit, infer
-from panas.data.load import DataSettings, load_unlabelled, unlabelled
+from panas.data.load import DataSettings, load_unlabelled, unlabelled, without_labels
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
 from panas.runtime.errors import BadInput
@@ -23,11 +23,15 @@ PICTURES = Facts(class_names=("ill", "well"), shape=(1, 8, 8), dtype="uint8")
 
 
 def loaded(
-    path: Path | str, facts: Facts = PICTURES, public: Samples | None = None, **how: object
+    path: Path | str,
+    facts: Facts = PICTURES,
+    public: Samples | None = None,
+    most: int = 2000,
+    **how: object,
 ) -> Samples:
     settings = DataSettings(dataset="mine.npz", unlabelled_data=str(path), **how)
     samples = facts.no_samples() if public is None else public
-    return load_unlabelled(settings, facts, samples, np.random.default_rng(0))
+    return load_unlabelled(settings, facts, samples, np.random.default_rng(0), most)
 
 
 def images(n: int, size: int = 8, seed: int = 0) -> np.ndarray:
@@ -96,7 +100,7 @@ def test_images_are_read_whatever_their_labels(pack: Callable, tmp_path: Path):
 
 def test_a_named_set_serves_and_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
     facts = Facts(class_names=("odd", "even"), shape=(1, 8, 8), dtype="uint8")
-    samples = loaded("digits", facts, unlabelled_limit=50)
+    samples = loaded("digits", facts, most=50)
     assert (len(samples), samples.classes, int(samples.y.max())) == (50, 2, 0)
     with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
         assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
@@ -106,14 +110,13 @@ def test_the_limit_draws_some_and_none_is_a_public_one(tmp_path: Path):
     x = images(100)
     path, known = pack_plain(tmp_path, x), torch.from_numpy(x[:40, None])
     public = Samples(known, torch.ones(40, dtype=torch.int64), 2)
-    samples = loaded(path, public=public, unlabelled_limit=30)
+    samples = loaded(path, public=public, most=30)
     places = [next(i for i, a in enumerate(x) if (a == b).all()) for b in samples.x[:, 0].numpy()]
     assert len(places) == 30
     assert places == sorted(set(places))
     assert min(places) >= 40
     assert places != list(range(40, 70))
     assert len(loaded(path, public=public)) == 60
-    assert len(loaded(path, unlabelled_limit=0)) == 0
     everything = Samples(torch.from_numpy(x[:, None]), torch.zeros(100, dtype=torch.int64), 2)
     with pytest.raises(BadInput, match="beside the public samples, got the same"):
         loaded(path, public=everything)
@@ -267,3 +270,16 @@ def test_a_pair_of_pictures_with_channels_last_is_told_from_one_with_channels_fi
     last = first.transpose(0, 2, 3, 1)
     assert torch.equal(as_samples((first, LABELS)).x, as_samples((last, LABELS)).x)
     assert as_samples((torch.from_numpy(last), LABELS)).shape == (6, 5, channels)
+
+
+def test_public_samples_lose_their_labels_but_for_some_of_each_class():
+    x = torch.from_numpy(images(60)[:, None])
+    public = Samples(x, torch.arange(60) % 3, 3)
+    some, rest = without_labels(public, 9, np.random.default_rng(0))
+    assert some.y.bincount().tolist() == [3, 3, 3]
+    assert rest.y.tolist() == [0] * 51
+    assert len({i.numpy().tobytes() for part in (some, rest) for i in part.x}) == 60
+    for most in (None, 60, 100):
+        kept, lost = without_labels(public, most, np.random.default_rng(0))
+        assert (kept, len(lost)) == (public, 0)
+    assert len(without_labels(public, 0, np.random.default_rng(0))[0]) == 0
