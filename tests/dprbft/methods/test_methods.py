@@ -143,7 +143,7 @@ def test_private_rounds_draw_their_noise_from_the_system(
 ):
     Counting.drawn = {"normal": 0, "uniform": 0}
     monkeypatch.setattr("dprbft.methods.rounds.dprbft.SystemNoise", Counting)
-    monkeypatch.setattr("dprbft.methods.rounds.training.SystemNoise", Counting)
+    monkeypatch.setattr("dprbft.site.training.SystemNoise", Counting)
     site = make_site(tiny(federation__method=name), tmp_path)
     round_method(name).site_round(site, *fresh(site), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
