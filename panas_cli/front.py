@@ -187,12 +187,16 @@ def epsilon(
     commands.epsilon.epsilon(q, sigma, steps, delta, group, relation, json)
 
 
-def report(run: Run, json: Json = False) -> None:
+def report(
+    run: Run,
+    details: Annotated[bool, Option("--details", help="All tables, not one screen.")] = False,
+    json: Json = False,
+) -> None:
     """Show a run's results: sites, accuracy, privacy, communication, audit."""
     folder = checked_folder(run)
     from panas_cli.text.output import report as work
 
-    work(folder, json)
+    work(folder, json, details)
 
 
 @with_common

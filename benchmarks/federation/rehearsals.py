@@ -83,6 +83,7 @@ def rehearsal(root: str, seed: int, epsilon: float) -> Rehearsal:
     known = pool.take(stream(seed, "joining").permutation(len(pool))[: joining_world.PUBLIC])
     return Rehearsal(
         public=known.take(range(LABELLED)),
+        labelled=True,
         phi=fit_map(infer(read(DATASET, Reading(data_root=root))), known),
         budget=Budget(epsilon, DELTA),
         histogram_share=HISTOGRAM,

@@ -22,14 +22,8 @@ from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
-from panas_cli.text.joining import (
-    absent_lines,
-    has_joined,
-    kept_lines,
-    meaning_lines,
-    no_gain_lines,
-    span_text,
-)
+from panas_cli.text.ending import print_ending
+from panas_cli.text.joining import has_joined, kept_lines, span_text
 from panas_cli.text.printing import (
     counted,
     figure,
@@ -122,20 +116,32 @@ TO_BEAT = [
 ]
 
 
-def report(run: Path, json: bool) -> None:
+def report(run: Path, json: bool, details: bool = False) -> None:
     """Gather what a run came to, and show it."""
-    show(run, summarise(run, load_config(run)), json)
+    show(run, summarise(run, load_config(run)), json, details)
 
 
-def show(run: Path, summary: dict[str, Any], json: bool) -> None:
-    """The summary, and the audit if there is one, as text or JSON."""
+def show(run: Path, summary: dict[str, Any], json: bool, details: bool = False) -> None:
+    """The summary, and the audit if there is one, as text or JSON.
+
+    Args:
+        run: the run's folder.
+        summary: as `summarise` returns it.
+        json: one JSON object in the place of text.
+        details: all tables in the place of one screen.
+    """
     audit = read_json(run / "audit.json") if (run / "audit.json").exists() else None
     if json:
         print_json(summary | {"run": str(run), "audit": audit and audit["summary"]})
-        return
-    if "sites" in summary:
+    elif "sites" in summary:
         show_hub(run, summary)
-        return
+    elif details:
+        _show_details(run, summary, audit)
+    else:
+        print_ending(run, summary, audit)
+
+
+def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] | None) -> None:
     updates = family_of(summary["method"]).sends == "updates"  # without a search before
     clients = summary["clients"]
     print_titled((_of_updates if updates else _clients)(summary))
@@ -162,9 +168,6 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     print_words(f"run directory: {run}")
     if ladder_picture(run).exists():
         print_words(f"picture of the sites' accuracies: {ladder_picture(run)}")
-    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary))
-    for line in (*warnings, *meaning_lines(summary)):
-        print_words(line)
 
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:

@@ -1,6 +1,7 @@
 """Where results go: stdout; and how figures are written."""
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+WIDTH = 100
+"""Characters of a line, where nothing says how many there are."""
 LABELS = 12
 """Characters before what is told under a label."""
 FOLDED = 24
@@ -35,9 +38,13 @@ def print_files(folder: Path) -> None:
 
 
 def console() -> Console:
-    """A console for tables: in a pipe, which has no width, wide enough for all columns."""
+    """A console of at most `WIDTH` characters a line; in a pipe COLUMNS says how many."""
     screen = Console(highlight=False, markup=False)
-    return screen if screen.is_terminal else Console(highlight=False, markup=False, width=160)
+    if screen.is_terminal:
+        return screen
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else WIDTH
+    return Console(highlight=False, markup=False, width=width)
 
 
 def print_words(
@@ -46,16 +53,18 @@ def print_words(
     style: str | None = None,
     indent: int | None = None,
 ) -> None:
-    """One line; on a terminal broken between words, with what goes on indented.
+    """A line, broken between words where it is too long, with what goes on indented.
+
+    A line on a `screen` that is no terminal stays whole: it is a log's, or an error.
 
     By `indent` spaces; None: by two more than its beginning.
     """
-    screen = screen or console()
-    if screen.is_terminal:
+    results, screen = screen is None, screen or console()
+    if results or screen.is_terminal:
         begins = len(text) - len(text.lstrip())
         text = textwrap.fill(
             text,
-            screen.width,
+            min(screen.width, WIDTH),
             subsequent_indent=" " * (begins + 2 if indent is None else indent),
             break_on_hyphens=False,
             break_long_words=False,
@@ -85,7 +94,7 @@ def print_table(
 
 
 def print_titled(table: Table, keys: int = 1) -> None:
-    """A table under its title; on a terminal too narrow for it as parts below each other.
+    """A table under its title; where it is too wide, as parts below each other.
 
     Each part begins with the first columns, `keys` of them, which say what a line is about.
     """
@@ -97,9 +106,9 @@ def print_titled(table: Table, keys: int = 1) -> None:
 
 
 def _parts(table: Table, keys: int, screen: Console) -> Iterator[Table]:
-    """The table, without its title; or parts of it that a terminal has room for."""
+    """The table, without its title; or parts of it that a line has room for."""
     whole = list(range(len(table.columns)))
-    if not screen.is_terminal or _width(_part(table, whole), screen) <= screen.width:
+    if _width(_part(table, whole), screen) <= screen.width:
         yield _part(table, whole)
         return
     picked = whole[:keys]

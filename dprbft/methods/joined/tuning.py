@@ -9,12 +9,16 @@ taken only where it beats the rule by `ERRORS` standard errors over these sites.
 nothing is trained, and nothing spent. Too few public samples to tell, or a site far from the size
 that they can stand for (`NEAR`), and the rule stands.
 
+Where fewer than `FEWEST` public samples have labels, the others get labels drawn from the shared
+head's probabilities. They tell settings apart, but not whether to train at all: the head that
+stands for the shared one has learnt from the shared one.
+
 What was found counts relative to the rule, which knows a site's size: a factor of its learning
 rate, and one of its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of
 a budget: the first keeps it in the common folder, whoever comes later reads it.
 
-Privacy: reads public samples, the run's settings and whether the site joins, which shows in what
-it sends; no private sample, and no histogram. Epsilon 0.
+Privacy: reads public samples, the shared head, the run's settings and whether the site joins, which
+shows in what it sends; no private sample, and no histogram. Epsilon 0.
 """
 
 import hashlib
@@ -35,10 +39,11 @@ from torch import Tensor
 from dprbft.methods.joined.budget import histogram_event, settings_of
 from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
+from dprbft.methods.joined.student import shared_teacher
 from dprbft.paths import tune_log
 from dprbft.site.results.records import ByRule, TuningRecord
 from dprbft.site.site import Site
-from panas.data.samples import Samples, digest
+from panas.data.samples import Samples, concat, digest
 from panas.data.splits import proxy_data
 from panas.features.map import FeatureMap
 from panas.privacy.accounting.events import Gaussian
@@ -48,7 +53,7 @@ from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
-from panas.runtime.seeds import stream
+from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import exclusive, read_json, write_json
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.ridge import fit_public_head, logits
@@ -65,7 +70,7 @@ from panas.tuning.space import BudgetedSpace, DPSGDSettings, ScheduleConstraint,
 from panas.tuning.trial import TrialRecord, TuningConfig
 
 FEWEST = 400
-"""Labelled public samples from which on a rehearsal can tell settings apart."""
+"""Public samples from which on a rehearsal can tell settings apart."""
 AROUND = 4.0  # times more or less than the rule's learning rate
 SKEWS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Concentrations of the Dirichlet draws of simulated sites' class frequencies."""
@@ -80,7 +85,8 @@ Choice = Literal["rule", "tuned", "nothing"]
 class Rehearsal:
     """All that decides a rehearsal; nothing of it is a site's own."""
 
-    public: Samples  # labelled
+    public: Samples  # with true labels, or some of the shared head's
+    labelled: bool  # whether all labels are true
     phi: FeatureMap  # the run's
     budget: Budget  # of one site
     histogram_share: float  # of epsilon
@@ -221,11 +227,11 @@ def why_by_rule(site: Site) -> ByRule | None:
         return "no noise"
     if site.config.training.noise_multiplier is not None:
         return "given noise"
-    if len(site.public) < FEWEST:
+    if len(_labelled(site)) < FEWEST:
         return "few public samples"
     if not site.config.tuning.config.trials:
         return "no trials"
-    simulated, units = SIZE * len(site.public), site.units
+    simulated, units = SIZE * len(_labelled(site)), site.units
     return None if simulated / NEAR <= units <= simulated * NEAR else "other size"
 
 
@@ -233,8 +239,10 @@ def rehearsal_of(site: Site) -> Rehearsal:
     """What is to be rehearsed for a site, and for all others of its budget."""
     state, privacy = JoinedState.read(site), site.config.privacy
     state.check_joined()
+    public = _labelled(site)
     return Rehearsal(
-        public=replace(site.public, groups=None, part=None),
+        public=public,
+        labelled=len(public) == len(site.public),
         phi=site.phi,
         budget=site.budget,
         histogram_share=privacy.histogram_share,
@@ -242,6 +250,18 @@ def rehearsal_of(site: Site) -> Rehearsal:
         config=site.config.tuning.config,
         seed=site.config.seed,
     )
+
+
+def _labelled(site: Site) -> Samples:
+    """Public samples with their labels; where these are few, also others, whose labels are drawn
+    from the probabilities of the shared head, by the run's seed: equal at all sites."""
+    state, known = JoinedState.read(site), replace(site.public, groups=None, part=None)
+    if len(known) >= FEWEST or not len(site.unlabelled) or not state.joins or state.shared is None:
+        return known
+    answers = shared_teacher(site, state)(site.unlabelled.inputs())
+    generator = torch_generator(stream(site.config.seed, "drawn labels"))
+    drawn = torch.multinomial(answers.cpu(), 1, generator=generator).squeeze(1)
+    return concat([known, replace(site.unlabelled, y=drawn, groups=None, part=None)])
 
 
 def rehearsed(rehearsal: Rehearsal, common: Path, log: Path, workers: int) -> Rehearsed:
@@ -279,20 +299,24 @@ def _rehearse(rehearsal: Rehearsal, log: Path, workers: int) -> Rehearsed:
     choice = chosen(
         [site(rule) for site in judges],
         [site(result.best) for site in judges],
-        [site.nothing for site in judges],
+        [site.nothing for site in judges] if rehearsal.labelled else None,
     )
     return Rehearsed(choice, result.best, result.predicted, result.trials)
 
 
-def chosen(rule: Sequence[float], tuned: Sequence[float], nothing: Sequence[float]) -> Choice:
+def chosen(
+    rule: Sequence[float], tuned: Sequence[float], nothing: Sequence[float] | None
+) -> Choice:
     """The better of two rivals at the same sites where it clearly beats the rule, else the rule.
 
     Args:
         rule: scores of the recipe's settings, one a rehearsed site, higher is better.
         tuned: scores of the tuned settings, at the same sites.
-        nothing: scores without a residual, at the same sites.
+        nothing: scores without a residual, at the same sites; None if that is no choice.
     """
-    rivals: list[tuple[Choice, Sequence[float]]] = [("nothing", nothing), ("tuned", tuned)]
+    rivals: list[tuple[Choice, Sequence[float]]] = [("tuned", tuned)]
+    if nothing is not None:
+        rivals.insert(0, ("nothing", nothing))
     name, scores = max(rivals, key=lambda rival: statistics.fmean(rival[1]))
     gains = [score - known for score, known in zip(scores, rule, strict=True)]
     error = statistics.stdev(gains) / math.sqrt(len(gains))

@@ -1,0 +1,239 @@
+"""The last screen of a run: a line a site, what joining changed, four sentences, and warnings.
+
+At most `LINES` lines of `WIDTH` characters. All else is in `panas report`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from dprbft.run.outcome import BEHIND, FEWEST, Outcome, SiteOutcome, outcome, wilson
+from panas_cli.text.printing import console, counted, print_text, print_words
+
+LINES = 35
+MOST_SITES = 13
+"""Sites that the screen has a line for."""
+BAR = 40
+"""Characters of an accuracy of 1."""
+AUDITED = {
+    "leaks": "leak",
+    "inconclusive": "unclear",
+    "no better than blind": "no leak",
+    "masked": "masked",
+    "nothing left": "-",
+}
+"""A verdict in the table; the first that a site has counts."""
+ODDS = 20
+"""Odds that a promise should stay below."""
+
+
+def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
+    """Print the screen to stdout."""
+    result, screen = outcome(summary, audit), console()
+    print_words(_title(summary, result), screen, "bold" if screen.is_terminal else None)
+    screen.print(_table(result))
+    for line in bars(result):
+        print_text(line)
+    print_text("")
+    for line in (*sentences(run, summary, result, audit), *warnings(summary, result)):
+        print_words(line)
+
+
+def _title(summary: Mapping[str, Any], result: Outcome) -> str:
+    sites = counted(len(result.sites), "site")
+    spent = "infinite" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
+    return (
+        f"{summary['dataset']}, method {summary['method']}: {sites}, epsilon {spent} at delta "
+        f"{result.delta:g}, accuracy on test samples"
+    )
+
+
+def _table(result: Outcome) -> Table:
+    """A line a site, and the means; of many sites those that gained least."""
+    shown = list(result.sites)
+    if len(shown) > MOST_SITES:
+        shown = sorted(shown, key=_gained)[:MOST_SITES]
+    baselines = [name for name in result.means if name not in ("majority", "joined", "network")]
+    public = max(
+        (name for name in baselines if name != "each site alone"),
+        key=lambda name: result.means[name],
+        default="",
+    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("site", max_width=20, overflow="ellipsis", no_wrap=True)
+    columns = ("samples", "majority", "public", "alone", "joined", "95 % interval", "network")
+    for name in (*columns, "epsilon"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("audit", no_wrap=True)
+    for site in shown:
+        table.add_row(*_cells(site, public))
+    if hidden := len(result.sites) - len(shown):
+        table.add_row(f"+ {hidden} more")
+    if len(result.sites) > 1:
+        means = (result.means.get(name) for name in ("majority", public, "each site alone"))
+        last = (result.means.get(name) for name in ("joined", "network"))
+        joined, network = map(_share, last)
+        table.add_row("mean", "", *map(_share, means), joined, "", network, "", "", style="bold")
+    return table
+
+
+def _gained(site: SiteOutcome) -> float:
+    if site.joined is None:
+        return -math.inf
+    return site.joined - max(site.baselines.values(), default=0.0)
+
+
+def _cells(site: SiteOutcome, public: str) -> Iterator[str]:
+    yield from (site.name, str(site.tests))
+    yield from map(
+        _share,
+        (
+            site.majority,
+            site.baselines.get(public),
+            site.baselines.get("each site alone"),
+            site.joined,
+        ),
+    )
+    known = site.joined is not None and site.tests
+    low, high = wilson(site.joined or 0.0, site.tests) if known else (0.0, 0.0)
+    yield f"{low:.2f} to {high:.2f}" if known else "-"
+    yield _share(site.network)
+    yield "infinite" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}"
+    yield next((word for verdict, word in AUDITED.items() if verdict in site.verdicts), "-")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def bars(result: Outcome) -> list[str]:
+    """The means without joining, and with it, as bars."""
+    rows = {"most frequent class": result.means.get("majority")}
+    if result.best:
+        rows[result.best[0]] = result.best[1]
+    rows["joined" if result.sent else "in the end"] = result.means.get("joined")
+    known = {name: value for name, value in rows.items() if value is not None}
+    if len(known) < 2:
+        return []
+    wide = max(map(len, known))
+    lines = [
+        f"{name:<{wide}}  {'█' * round(BAR * value):<{BAR}}  {value:.3f}"
+        for name, value in known.items()
+    ]
+    if result.gain:
+        lines[-1] += f"  {_points(result)}"
+    return lines
+
+
+def _points(result: Outcome) -> str:
+    assert result.gain is not None
+    return f"{100 * result.gain.mean:+.1f} ± {100 * result.gain.error:.1f} points"
+
+
+def sentences(
+    run: Path,
+    summary: Mapping[str, Any],
+    result: Outcome,
+    audit: Mapping[str, Any] | None,
+) -> list[str]:
+    """Whether it worked, what is promised, what the audit found, and what comes next.
+
+    Args:
+        run: the run's folder, for the commands.
+        summary: of the run.
+        result: its figures.
+        audit: as `audit.json` holds it; None without.
+    """
+    return [
+        worked(summary, result),
+        *promised(result),
+        audited(result, audit is not None, run),
+        f"Next: `panas report {run}` for all figures, `panas predict {run} --site NAME` to use it.",
+    ]
+
+
+def worked(summary: Mapping[str, Any], result: Outcome) -> str:
+    """Whether joining helped."""
+    joined, best, gain = result.means.get("joined"), result.best, result.gain
+    if joined is None:
+        return f"No site has {FEWEST} test samples or more, so that no accuracy can be told."
+    if gain is None or best is None:
+        why = "nothing left a site" if not result.sent else "nothing to compare it with"
+        return f"Nothing was joined: mean accuracy is {joined:.3f}, and {why}."
+    what = f"mean accuracy from {best[1]:.3f} ({best[0]}) to {joined:.3f}"
+    if not gain.is_clear:
+        return f"No clear difference: joining changed {what}, {_points(result)}."
+    return f"It worked: joining raised {what}." if gain.mean > 0 else f"Joining lowered {what}."
+
+
+def promised(result: Outcome) -> list[str]:
+    """What the largest epsilon means, and what that rests on."""
+    if math.isinf(result.epsilon):
+        return ["Nothing is promised: epsilon is infinite, and what left may show any sample."]
+    if not result.epsilon:
+        return ["Nothing that left was computed from private samples."]
+    who = f"any {result.unit.partition(':')[0]}"
+    times = odds_text(result.odds)
+    lines = [f"Whoever sees what left is at most {times} times surer that {who} took part."]
+    if result.trust:
+        while_ = " and ".join(result.trust)
+        lines.append(f"This holds while {while_}; else epsilon is {result.local:.1f}.")
+    return lines
+
+
+def odds_text(odds: float) -> str:
+    """Odds to two digits, rounded up."""
+    if odds >= 1e6:
+        return f"{odds:.0e}"
+    step = 10.0 ** (math.floor(math.log10(odds)) - 1)
+    return f"{math.ceil(round(odds / step, 6)) * step:,.10g}"
+
+
+def audited(result: Outcome, made: bool, run: Path) -> str:
+    """What the audit found."""
+    if not made:
+        return f"No audit was made: `panas audit {run}` attacks what left."
+    leaking = [s.name for s in result.sites if "leaks" in s.verdicts]
+    if leaking:
+        few = ", ".join(leaking[:3]) + (", ..." if len(leaking) > 3 else "")
+        return f"The audit found a leak at {len(leaking)} of {len(result.sites)} sites: {few}."
+    unclear = sum("inconclusive" in s.verdicts for s in result.sites)
+    if not unclear:
+        return "The audit found no leak."
+    where = "every site" if unclear == len(result.sites) else f"{unclear} sites"
+    return f"The audit found no leak; at {where} samples are too few to rule one out."
+
+
+def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
+    """What somebody should act on, once, with what to do."""
+    lines = []
+    if names := summary["absent"]:
+        lines.append(f"{_named(names)} did not finish; --resume continues when the data are back")
+    if few := [s.name for s in result.sites if s.joined is not None and not s.counted]:
+        lines.append(f"{_named(few)}: fewer than {FEWEST} test samples, in no mean; give more data")
+    behind = [
+        s.name
+        for s in result.sites
+        if s.counted
+        and s.network is not None
+        and s.network < max((s.joined or 0.0) - BEHIND, s.majority or 0.0)
+    ]
+    mean = result.means.get("network")
+    if behind and mean is not None and mean < result.means.get("joined", 0.0) - BEHIND:
+        lines.append(
+            f"networks of {counted(len(behind), 'site')} are {100 * BEHIND:.0f} points or more "
+            "behind; give more public samples (--unlabelled-data), or --preset sound"
+        )
+    if result.odds > ODDS and math.isfinite(result.epsilon) and round(result.epsilon, 2) >= 3:
+        lines.append(f"odds of {odds_text(result.odds)} are high; --epsilon 3 keeps them at 20")
+    if summary.get("network") == "stays":
+        lines.append("networks were trained without noise: none may leave its site")
+    return [f"warning: {line}" for line in lines]
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
