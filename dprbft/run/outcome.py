@@ -88,6 +88,7 @@ class Outcome:
     gain: Gain | None  # None where nothing was sent, or nothing measured
     epsilon: float  # the largest that a site has spent
     delta: float
+    failures: float  # the most samples of a site that the promise may fail for, on average
     unit: str
     trust: tuple[str, ...]  # what the promise rests on; () where on nothing
     local: float  # epsilon where that fails
@@ -124,6 +125,9 @@ def outcome(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) 
         gain=None,
         epsilon=float(worst["epsilon"]["spent"]),
         delta=worst["delta"],
+        failures=max(
+            c["delta"] * sum((c.get("samples") or {}).values()) for c in summary["clients"]
+        ),
         unit=worst["unit"],
         trust=tuple(trust),
         local=max(float(c.get("spent_local", c["epsilon"]["spent"])) for c in summary["clients"]),
@@ -165,7 +169,7 @@ def _site(c: Mapping[str, Any], verdicts: tuple[str, ...]) -> SiteOutcome:
             baselines[PUBLIC[rival.model]] = rival.accuracy
     return SiteOutcome(
         name=c["name"],
-        tests=(c["samples"] or {}).get("test", 0),
+        tests=(c.get("samples") or {}).get("test", 0),
         majority=steps["majority"],
         baselines=baselines,
         joined=steps["joined"],

@@ -33,7 +33,7 @@ def tuned(**changes: Any) -> TuningRecord:
     [
         (
             {"by_rule": "few public samples"},
-            f"settings by rule (fewer than {FEWEST} labelled public samples to rehearse on): "
+            f"settings by rule (fewer than {FEWEST} public samples to rehearse on): "
             "learning rate 2.88, the least noise that the budget allows, clip 1, batch 312",
         ),
         (
