@@ -24,12 +24,16 @@ from panas_cli.text.sentences import sentence
 
 EVERY = 30.0
 """Seconds between two lines that say what is left, where there is no terminal."""
+CALM = 2.0
+"""Seconds that a line of a log waits for after the one before; the last of a stage never waits."""
 MOST_ROWS = 8
 """Sites shown at once."""
 WIDEST = 20
 """Columns for a site's name on a terminal; a longer one is cut."""
 ESSENTIAL = ("generation", "trial", "best")
 """Columns that a narrow terminal shows."""
+LOGGED = (*ESSENTIAL, "value", "tried")
+"""Columns of a log."""
 Cell = tuple[str, str, int]
 """Name, text, and the least width that keeps lines below each other aligned."""
 
@@ -227,6 +231,8 @@ class Display:
         self._clock = clock
         self._began = self._freed = self._shown_at = clock()
         self._stage = ""
+        self._reports = self._total = 0  # of the stage
+        self._steps: set[str] = set()  # that a line was due of
         self._tracks: dict[str, Track] = {}
         self._remaining: Remaining | None = None
         self._lock = threading.Lock()
@@ -255,6 +261,8 @@ class Display:
                 self._remaining.stage(name, total)
             self._tracks.clear()
             self._freed = self._clock()
+            self._reports, self._total = 0, total
+            self._steps.clear()
             if self._bar is None:
                 self._line(TITLES[name])
                 return
@@ -276,7 +284,9 @@ class Display:
             if self._remaining:
                 self._remaining.report()
             if self._bar is None:
-                self._line(text)
+                self._reports += 1
+                if text.startswith("warning") or self._reports >= self._total or self._is_calm():
+                    self._line(f"{self._reports}/{self._total} {text}")
                 self._show_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
@@ -343,12 +353,27 @@ class Display:
             track.cells = describe(track)
             if self._bar is not None:
                 self._show()
-            elif live:
-                cells = [f"{name} {text:>{width}}" for name, text, width in track.cells]
+            elif live and self._is_news(record, step == total):
+                cells = [
+                    f"{name} {text:>{width}}"
+                    for name, text, width in track.cells
+                    if name in LOGGED or (name == "failed" and int(text))
+                ]
                 left = f"{track.left} left" if track.left else ""
                 width = max(map(len, self._tracks)) + 1
                 self._line("  ".join([f"{site}:".ljust(width), *cells, left]).rstrip())
                 self._show_left()
+
+    def _is_news(self, record: Mapping[str, Any], last: bool) -> bool:
+        """Whether a line is due of a step that no other site has taken for all."""
+        step = str([record.get(key) for key in ("generation", "best", "best_genome", "number")])
+        new = step not in self._steps or "number" in record
+        self._steps.add(step)
+        return new and (last or self._is_calm())
+
+    def _is_calm(self) -> bool:
+        """Whether the last line of the log is long enough ago."""
+        return self._clock() - self._shown_at >= CALM
 
     def _show_left(self) -> None:
         if self._remaining and (text := self._remaining.now_and_then(self._tracks, self._clock())):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dprbft.config.files import build_config, read_run, read_toml, with_paths
+from dprbft.config.files import build_config, first_run, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import read_sites, settings_file, sites_file
@@ -72,6 +72,7 @@ def start(
         settings = _with_those_away(settings, layers[0])
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
+    layers = layers or [first_run(settings)]
     config = build_config(*(with_paths(layer) for layer in (*layers, settings)))
     _warn_of_large(config.largest_epsilon)
     device = device_named(request.device)

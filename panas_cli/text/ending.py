@@ -52,7 +52,7 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
 
 def _title(summary: Mapping[str, Any], result: Outcome) -> str:
     sites = counted(len(result.sites), "site")
-    spent = "infinite" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
+    spent = "infinity" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
     return (
         f"{summary['dataset']}, method {summary['method']}: {sites}, epsilon {spent} at delta "
         f"{result.delta:g}, accuracy on test samples"
@@ -72,7 +72,12 @@ def _table(result: Outcome, width: int) -> Table:
     means = {"majority": "majority", "public": public, "alone": ALONE}
     means |= {name: name for name in IN_THE_END}
     last = {name: _share(result.means.get(mean)) for name, mean in means.items()}
-    columns = [name for name in rows[0] if width >= WIDE or name not in FOR_WIDE]
+    columns = [
+        name
+        for name in rows[0]
+        if (width >= WIDE or name not in FOR_WIDE)
+        and any(row.get(name, "-") != "-" for row in rows)
+    ]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("site", max_width=LONGEST, overflow="ellipsis", no_wrap=True)
     for name in columns[1:]:  # as wide as their cells need
@@ -105,7 +110,7 @@ def _cells(site: SiteOutcome, public: str) -> dict[str, str]:
         "joined": _share(site.joined),
         "95 % interval": f"{low:.2f} to {high:.2f}" if known else "-",
         "network": _share(site.network),
-        "epsilon": "infinite" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}",
+        "epsilon": "infinity" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}",
         "audit": next((word for v, word in AUDITED.items() if v in site.verdicts), "-"),
     }
 

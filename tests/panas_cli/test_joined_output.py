@@ -81,8 +81,8 @@ def test_a_site_without_a_network_is_shown(tmp_path: Path, capsys: pytest.Captur
 def test_each_site_says_what_it_predicts_with_and_why():
     lines = kept_lines([site("north", 0.7, 0.8), site("south", 0.7, 0.8, shares={})])
     assert lines == [
-        "north predicts with own head shrunk to the shared one 70%, shared head 20%, network 8%, "
-        "others 2%, weighed by its 48 validation samples"
+        "north predicts with own head shrunk to the shared one 70%, shared head 20%, others 10%, "
+        "weighed by its 48 validation samples"
     ]
     (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 0})])
     assert line.endswith("with no validation samples to weigh by")
