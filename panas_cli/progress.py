@@ -391,7 +391,7 @@ class Display:
         self._shown_at = self._clock()
         seconds = self._clock() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"
-        print_words(line, self._console)
+        print_words(line, self._console, whole=True)
 
     def __enter__(self) -> "Display":
         if self._live is not None:

@@ -175,6 +175,7 @@ def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
             "selected": steps.joined,
             "network": steps.network,
             "pooled": pooled,
+            "differ": steps.differ,
         },
         # What each step brought, on test samples.
         "ladder": {

@@ -16,10 +16,10 @@ CANDIDATES = {
     "public": "public head",
     "shared": "shared head",
     "own": "own head",
-    "shrunk": "own head shrunk to the shared one",
-    "residual": "head with residual",
-    "forest": "forest of public samples",
-    "logistic": "logistic regression of public samples",
+    "shrunk": "own and shared head",
+    "residual": "corrected head",
+    "forest": "public forest",
+    "logistic": "public regression",
     "network": "network",
 }
 """What a site that has joined may predict with."""
@@ -78,7 +78,7 @@ def tuned_text(record: TuningRecord) -> str:
         results = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
     why = "" if record.trials else "not tuned: "
     if record.by_rule:
-        why = f"settings by rule ({BY_RULE[record.by_rule]}): "
+        why = f"by rule ({BY_RULE[record.by_rule]}): "
     return why + ", ".join(results)
 
 

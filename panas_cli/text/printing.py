@@ -52,15 +52,19 @@ def print_words(
     screen: Console | None = None,
     style: str | None = None,
     indent: int | None = None,
+    whole: bool = False,
 ) -> None:
     """A line, broken between words where it is too long, with what goes on indented.
 
-    A line on a `screen` that is no terminal stays whole: it is a log's, or an error.
-
-    By `indent` spaces; None: by two more than its beginning.
+    Args:
+        text: one line.
+        screen: where to; None: stdout.
+        style: of rich.
+        indent: spaces before what goes on; None: two more than before its beginning.
+        whole: whether it stays one line where the screen is no terminal, as in a log.
     """
-    results, screen = screen is None, screen or console()
-    if results or screen.is_terminal:
+    screen = screen or console()
+    if screen.is_terminal or not whole:
         begins = len(text) - len(text.lstrip())
         text = textwrap.fill(
             text,

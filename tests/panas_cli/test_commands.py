@@ -96,7 +96,8 @@ def test_details_are_tables_of_all_figures_and_the_evidence(run: Path, cli: Call
 
 
 def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):
-    where, result, public, price, time, *lines = (folder / "stderr").read_text().splitlines()
+    unfolded = (folder / "stderr").read_text().replace("\n  ", " ")
+    where, result, public, price, time, *lines = unfolded.splitlines()
     assert where == f"run directory: {run}"
     assert result.startswith("digits: 200 samples, 10 classes, grey pictures of 8 x 8; 2 sites of ")
     assert public.startswith("public: ")

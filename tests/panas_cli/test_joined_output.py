@@ -81,7 +81,7 @@ def test_a_site_without_a_network_is_shown(tmp_path: Path, capsys: pytest.Captur
 def test_each_site_says_what_it_predicts_with_and_why():
     lines = kept_lines([site("north", 0.7, 0.8), site("south", 0.7, 0.8, shares={})])
     assert lines == [
-        "north predicts with own head shrunk to the shared one 70%, shared head 20%, others 10%, "
+        "north predicts with own and shared head 70%, shared head 20%, others 10%, "
         "weighed by its 48 validation samples"
     ]
     (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 0})])

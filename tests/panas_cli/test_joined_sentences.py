@@ -33,12 +33,11 @@ def tuned(**changes: Any) -> TuningRecord:
     [
         (
             {"by_rule": "few public samples"},
-            f"settings by rule (fewer than {FEWEST} public samples): learning rate 2.88, clip 1, "
-            "batch 312",
+            f"by rule (fewer than {FEWEST} public samples): learning rate 2.88, clip 1, batch 312",
         ),
         (
             {"by_rule": "no noise"},
-            "settings by rule (no noise): learning rate 2.88, batch 312",
+            "by rule (no noise): learning rate 2.88, batch 312",
         ),
         (
             {"nothing": True},

@@ -68,7 +68,7 @@ def test_a_long_line_breaks_between_words_and_a_log_s_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     text = "  its network: " + "no-attack surely tells [members] " * 5 + "/a/path" * 20
-    print_words(text, Console(stderr=True))
+    print_words(text, Console(stderr=True), whole=True)
     assert capsys.readouterr().err == f"{text}\n"
     monkeypatch.setenv("COLUMNS", "80")
     print_words(text)

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 from summaries import site_of, summary_of
@@ -42,6 +43,16 @@ def test_a_gain_within_the_error_of_test_samples_is_not_clear():
     expected = math.sqrt(4 * (0.8 * 0.2 + 0.85 * 0.15) / 20) / 4
     assert few.error == pytest.approx(expected)
     assert (few.is_clear, many.is_clear) == (False, True)
+
+
+def test_where_pairs_are_known_their_variance_counts():
+    own = {"selected": 0.85, "local_last": 0.8, "global_last": 0.8, "differ": 3}
+    sites = [site(str(k), 0.8, 0.85, tests=20, accuracy=own) for k in range(4)]
+    gain = outcome(summary_of(*sites)).gain
+    assert gain is not None
+    # One sample of 20 for joining by the balance: two right with it alone, and one without.
+    gains = np.array([1.0] * 2 + [-1.0] + [0.0] * 17)
+    assert gain.error == pytest.approx(math.sqrt(4 * gains.var() / 20) / 4)
 
 
 def test_a_gain_that_sites_do_not_share_is_not_clear():
