@@ -104,15 +104,17 @@ def test_every_command_that_is_shown_has_these_options(call: list[str]):
 def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    """Those of its second shell block, at a small size; the last needs a network of one's own."""
+    """Those on a run in `runs/first`, at a small size."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
-    (first, block, *_) = (str(s.values[0]) for s in snippets(""))
-    assert "make run" in first
-    lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
-    for line in [x for x in lines if not x.startswith("panas audit-model")]:
-        assert line.startswith("panas ")
-        small = f" {' '.join(TINY.split())} --clients 2" if " run " in line else ""
+    blocks = [str(s.values[0]) for s in snippets("") if str(s.id).startswith("README")]
+    assert "make run" in blocks[0]
+    lines = [x.partition("#")[0].rstrip() for block in blocks for x in block.splitlines()]
+    lines = [x for x in lines if "runs/first" in x]
+    assert lines[0] == "panas run --out runs/first"
+    assert len(lines) >= 4
+    for line in lines:
+        small = f" {' '.join(TINY.split())} --clients 3" if " run " in line else ""
         small = "" if "--resume" in line else small
         monkeypatch.setattr(sys, "argv", shlex.split(f"{line}{small}"))
         with pytest.raises(SystemExit) as stop:
