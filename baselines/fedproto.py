@@ -207,7 +207,7 @@ def server_round(
 def prototype_loss(
     prototypes: Float[Tensor, "classes d"], known: Tensor, importance: float
 ) -> Loss:
-    """Cross-entropy plus a distance to the prototype of a sample's class; of outputs (n, classes + d).
+    """Cross-entropy of outputs (n, classes + d), plus a distance to the prototype of the class.
 
     Args:
         prototypes: one a class; that of a class without any is not read.

@@ -548,7 +548,7 @@ def search_round(site: Site, memory: Bundle, order: Order, work: SiteWork) -> Tu
 
     Args:
         site: its training and validation samples, ledger and settings.
-        memory: networks of the site, those that wait to be sent among them, and the record of a `Here`.
+        memory: the site's network, those that wait to be sent, and the record of a `Here`.
         order: networks to train, or ids of those to send.
         work: how the site trains, and how it plans.
     """
