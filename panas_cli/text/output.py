@@ -128,7 +128,13 @@ def report(run: Path, json: bool) -> None:
 
 
 def show(run: Path, summary: dict[str, Any], json: bool) -> None:
-    """The summary, and the audit if there is one, as text or JSON."""
+    """The summary, and the audit if there is one.
+
+    Args:
+        run: directory of the run.
+        summary: of `summary.json`.
+        json: print one JSON object, not text.
+    """
     audit = read_json(run / "audit.json") if (run / "audit.json").exists() else None
     if json:
         print_json(summary | {"run": str(run), "audit": audit and audit["summary"]})
