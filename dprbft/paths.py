@@ -90,7 +90,13 @@ def sum_folder(server: Path, round: int) -> Path:
 
 
 def arrived_file(server: Path, round: int, site: int) -> Path:
-    """A site's masked vector, as it arrived."""
+    """A site's masked vector, as it arrived.
+
+    Args:
+        server: folder of the server in the run.
+        round: of the secure sum, from 1.
+        site: number of the site.
+    """
     return sum_folder(server, round) / f"masked-{site:04d}.safetensors"
 
 

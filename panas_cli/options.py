@@ -291,7 +291,13 @@ def checked_workers(shadows: int, workers: int | None) -> int:
 
 
 def check_claim(epsilon: float | None, delta: float, accuracy: float | None) -> None:
-    """Refuse what is known of a network trained elsewhere, where it is out of range."""
+    """Refuse what is known of a network trained elsewhere, where it is out of range.
+
+    Args:
+        epsilon: above 0; None: none is claimed.
+        delta: in (0, 1).
+        accuracy: in [0, 1]; None: unknown.
+    """
     if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
         raise BadInput(
             f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}; fix them"
@@ -301,7 +307,13 @@ def check_claim(epsilon: float | None, delta: float, accuracy: float | None) -> 
 
 
 def numbers(option: str, text: str, positive: bool = False) -> list[float]:
-    """Finite numbers between commas."""
+    """Finite numbers between commas; BadInput for others.
+
+    Args:
+        option: the option that takes them, for the message.
+        text: what the user gave.
+        positive: whether all must be above 0.
+    """
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError as e:

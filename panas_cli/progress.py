@@ -68,7 +68,15 @@ class Track:
     def take(
         self, record: Mapping[str, Any], step: int, total: int, now: float, live: bool
     ) -> None:
-        """Add a record: step of total, at a time, just written (`live`) or before."""
+        """Add a record.
+
+        Args:
+            record: a line of the site's log.
+            step: that it ends, from 1.
+            total: steps of the stage.
+            now: seconds, on the clock of `since`.
+            live: whether it was written just now, not before this process began.
+        """
         self.records.append(record)
         self.step, self.total = step, total
         if not live:
@@ -83,7 +91,14 @@ class Track:
             self.since, self.before, self.ran = now, work[-1], True
 
     def scored(self, candidates: int, at_most: int, generations: int, now: float) -> bool:
-        """Add how many candidates have been scored; whether they are the first of the search."""
+        """Add how many candidates have been scored; whether they are the first of the search.
+
+        Args:
+            candidates: scored so far, at least 1.
+            at_most: in all.
+            generations: of the search.
+            now: seconds, on the clock of `since`.
+        """
         first = not self.candidates
         self.candidates, self.at_most, self.total = candidates, at_most, generations
         if not self.records:
@@ -296,11 +311,25 @@ class Display:
     def generation(
         self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True
     ) -> None:
-        """Show one generation: a line of a search's log; `live` if it ran just now."""
+        """Show one generation.
+
+        Args:
+            site: name of the site.
+            record: a line of a search's log.
+            total: generations of the search.
+            live: whether it ran just now.
+        """
         self._step(site, record, generation_cells, record["generation"], total, live)
 
     def candidates(self, site: str, scored: int, at_most: int, generations: int) -> None:
-        """Show how many candidates a search has scored, of so many in all at most."""
+        """Show how many candidates a search has scored.
+
+        Args:
+            site: name of the site.
+            scored: candidates so far.
+            at_most: candidates in all.
+            generations: of the search.
+        """
         with self._lock:
             track = self._tracks.setdefault(site, Track(self._freed))
             first = track.scored(scored, at_most, generations, self._clock())
@@ -312,7 +341,14 @@ class Display:
                 self._line(f"{site}: {scored} of at most {at_most} candidates{left}")
 
     def trial(self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True) -> None:
-        """Show one trial: a line of a tuning's log; `live` if it ran just now."""
+        """Show one trial.
+
+        Args:
+            site: name of the site.
+            record: a line of a tuning's log.
+            total: trials of the tuning.
+            live: whether it ran just now.
+        """
         self._step(site, record, trial_cells, record["number"] + 1, total, live)
 
     def generations(self, total: int) -> Following:

@@ -56,9 +56,11 @@ def start(
 ) -> Job:
     """Check everything, and make or reopen the run directory.
 
-    With `shared`, several commands fill one directory, and reopening it needs no --resume. With
-    `after`, the directory must be there, from the command of that name. `clients` are the
-    names or numbers of sites that the user gives.
+    Args:
+        request: what the user asked for.
+        shared: several commands fill one directory: reopening it needs no --resume.
+        after: command that must have filled the directory; None: it may be new.
+        clients: names or numbers of sites that the user gives.
     """
     run = request.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}"
     if after and (request.out is None or not (run / "config.toml").is_file()):
@@ -146,7 +148,14 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
 
 
 def show_forecast(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
-    """Say how long stages to come will take, for the sites that the user names."""
+    """Say how long stages to come will take, for the sites that the user names.
+
+    Args:
+        job: device, processes and sites.
+        run: that is open.
+        display: shows the forecast.
+        stages: to come, in order.
+    """
     result = forecast(
         run, stages, workers=job.workers, device=job.device, clients=job.chosen or None
     )
@@ -168,7 +177,13 @@ class Stage:
 def of_sites(
     request: Request, clients: list[str] | None, *, after: str | None = None
 ) -> Iterator[Stage]:
-    """Open the run directory that sites share (the first if none is named), display and engine."""
+    """Open the run directory that sites share, display and engine.
+
+    Args:
+        request: what the user asked for.
+        clients: names or numbers of sites; None: the first.
+        after: command that must have filled the directory; None: it may be new.
+    """
     job = start(request, shared=True, after=after, clients=clients or ["0"])
     ids, sites = job.chosen, read_sites(job.run)
     with (

@@ -56,7 +56,7 @@ def with_hub(request: Request, reach: Reach) -> Request:
 
 
 @contextmanager
-def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
+def _opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
     """A run whose sites can be asked, as long as the block lasts.
 
     A new run whose sites cannot be reached leaves nothing behind.
@@ -136,7 +136,7 @@ def _stages(job: Job, reach: Reach) -> None:
     totals = event_counts(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
-        with opened(job, display, reach) as run:
+        with _opened(job, display, reach) as run:
             there = begin(run, job.ground)
             stages = stages_of(config)
             for line in _found(run):

@@ -42,7 +42,13 @@ def shares_text(shares: Mapping[str, float]) -> str:
 
 
 def released_text(sent: bool, noise_multiplier: float | None, masked: bool = False) -> str:
-    """What a site has sent."""
+    """What a site has sent.
+
+    Args:
+        sent: whether it has sent its release.
+        noise_multiplier: of the release; None or 0: without noise.
+        masked: whether it went into a secure sum.
+    """
     if not sent:
         return "sends no release (late, or not worth its cost)"
     if masked:
@@ -85,9 +91,12 @@ def tuned_text(record: TuningRecord) -> str:
 def joining_price_line(
     prices: Sequence[JoiningPrice], budget: Sequence[float], assumption: str = ""
 ) -> list[str]:
-    """What histogram, release and DP-SGD will have cost, in a line; () where no site can pay.
+    """What histogram, release and DP-SGD will have cost, in a line; [] where no site can pay.
 
-    `assumption` is what the price of a release rests on; "" where it holds against the server.
+    Args:
+        prices: of the sites that can pay, in epsilon.
+        budget: epsilon of each site.
+        assumption: what the price of a release rests on; "" where it holds against the server.
     """
     if not prices:
         return []
