@@ -60,6 +60,12 @@ def run(
 
 
 @with_common
+def plan(request: Request) -> None:
+    """Show what a run would do, cost and send: minutes, bytes and epsilon; nothing is charged."""
+    commands.plan.plan(request)
+
+
+@with_common
 def search(request: Request, site: Clients = None) -> None:
     """Search one site's architecture; writes search/best.json in its folder."""
     commands.stages.search(request, site)
@@ -205,5 +211,18 @@ def config(request: Request) -> None:
     commands.config.config(request)
 
 
-COMMANDS = (run, search, tune, train, compare, audit, audit_model, ledger, epsilon, report, config)
+COMMANDS = (
+    run,
+    plan,
+    search,
+    tune,
+    train,
+    compare,
+    audit,
+    audit_model,
+    ledger,
+    epsilon,
+    report,
+    config,
+)
 """In the order of the help."""

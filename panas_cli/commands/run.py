@@ -56,7 +56,7 @@ def with_hub(request: Request, reach: Reach) -> Request:
 
 
 @contextmanager
-def _opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
+def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
     """A run whose sites can be asked, as long as the block lasts.
 
     A new run whose sites cannot be reached leaves nothing behind.
@@ -136,10 +136,10 @@ def _stages(job: Job, reach: Reach) -> None:
     totals = event_counts(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
-        with _opened(job, display, reach) as run:
+        with opened(job, display, reach) as run:
             there = begin(run, job.ground)
             stages = stages_of(config)
-            for line in _found(run):
+            for line in data_found(run):
                 display.say(line)
             if not run.elsewhere:
                 for line in (*seen_lines(run.view), *prices(run, there)):
@@ -173,7 +173,8 @@ def _has_results(run: Path) -> bool:
     return is_hub(run) or any(has_results(paths) for paths in read_sites(run))
 
 
-def _found(run: OpenRun) -> list[str]:
+def data_found(run: OpenRun) -> list[str]:
+    """What is known of the data: sizes, classes, and what of them is public."""
     view, source = run.view, run.config.data.source
     sites = len(run.sites.names)
     split = run.config.federation.comes_split  # by their owners, not by this run
