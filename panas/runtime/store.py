@@ -151,11 +151,15 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def append_bytes(path: Path, content: bytes, at: int) -> None:
-    """Append `content` to a file of `at` bytes; on disk when this returns.
+    """Append to a file of lines; on disk when this returns.
 
     A torn line beyond byte `at` is cut off. A whole line there, or a file that is shorter, is
-    `BadInput`: nothing that was written is ever lost. Hold `exclusive(path)` where several
-    processes append.
+    `BadInput`: nothing that was written is ever lost.
+
+    Args:
+        path: made if it is absent; hold `exclusive(path)` where several processes append.
+        content: whole lines.
+        at: size of the file in bytes, as the caller last saw it.
     """
     _make_folder(path.parent)
     new = not path.exists()

@@ -49,14 +49,14 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     named = named or TableColumns()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(path, *read_header(path, file, named))
+            return _read(path, *_read_header(path, file, named))
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
     except (OSError, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
 
 
-def read_header(
+def _read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
     """What the first line says, and the rows after it; BadInput if it lacks what is asked for."""
@@ -248,7 +248,7 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            header, rows = read_header(path, file, named)
+            header, rows = _read_header(path, file, named)
             return _read_rows(path, form, header, rows)
     except (OSError, csv.Error) as error:  # of the header: those of rows are left out
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
