@@ -88,6 +88,20 @@ def overrides(name: str, tree: ast.AST, explained: set[str]) -> bool:
     return any(f"{base}.{method}" in explained for base in bases)
 
 
+def is_command(function: Function, tree: ast.Module) -> bool:
+    """Whether options with a help of their own describe the arguments."""
+    options = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and "help=" in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    a = function.args
+    shown = [p.annotation for p in (*a.args, *a.kwonlyargs) if p.annotation is not None]
+    return any("help=" in ast.unparse(x) or ast.unparse(x) in options for x in shown)
+
+
 def undescribed(source: str, explained: set[str]) -> list[str]:
     """Public functions with more than `FEW` parameters that do not describe each."""
     tree = ast.parse(source)
@@ -98,6 +112,7 @@ def undescribed(source: str, explained: set[str]) -> list[str]:
         and len(parameters(function)) > FEW
         and (missing := [p for p in parameters(function) if p not in described(text)])
         and not overrides(name, tree, explained)
+        and not is_command(function, tree)
     ]
 
 

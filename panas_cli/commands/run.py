@@ -60,6 +60,11 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
     """A run whose sites can be asked, as long as the block lasts.
 
     A new run whose sites cannot be reached leaves nothing behind.
+
+    Args:
+        job: configuration, directory, device and processes.
+        display: hears of the run's events.
+        reach: how its sites are reached.
     """
     with ExitStack() as held:
         try:

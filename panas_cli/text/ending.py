@@ -39,7 +39,13 @@ ODDS = 20
 
 
 def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
-    """Print the screen to stdout."""
+    """Print the screen to stdout.
+
+    Args:
+        run: the run's folder, for the commands.
+        summary: of the run.
+        audit: as `audit.json` holds it; None without.
+    """
     result, screen = outcome(summary, audit), console()
     print_words(_title(summary, result), style="bold" if screen.is_terminal else None)
     screen.print(_table(result, screen.width))
@@ -203,7 +209,13 @@ def odds_text(odds: float) -> str:
 
 
 def audited(result: Outcome, made: bool, run: Path) -> str:
-    """What the audit found."""
+    """What the audit found.
+
+    Args:
+        result: with the verdicts of its sites.
+        made: whether there was an audit.
+        run: the run's folder, for the command that makes one.
+    """
     if not made:
         return f"No audit was made: `panas audit {run}` attacks what left."
     leaking = [s.name for s in result.sites if "leaks" in s.verdicts]

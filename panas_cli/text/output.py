@@ -117,7 +117,13 @@ TO_BEAT = [
 
 
 def report(run: Path, json: bool, details: bool = False) -> None:
-    """Gather what a run came to, and show it."""
+    """Gather what a run came to, and show it.
+
+    Args:
+        run: the run's folder.
+        json: one JSON object in the place of text.
+        details: all tables in the place of one screen.
+    """
     show(run, summarise(run, load_config(run)), json, details)
 
 
