@@ -17,7 +17,10 @@ from panas_cli.options import (
     Request,
     check_claim,
     checked_folder,
+    checked_input,
+    checked_place,
     checked_reach,
+    checked_results,
     checked_workers,
     numbers,
     refuse_used,
@@ -27,6 +30,11 @@ from panas_cli.options import (
 
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, Argument(help="A run directory.")]
+Models = Annotated[
+    Path,
+    Argument(metavar="RUN", help="A run directory, or a file of a network or predictor."),
+]
+Site = Annotated[str | None, Option("--site", help="Whose, by name; not needed for a file.")]
 Clients = Annotated[
     list[str] | None,
     Option("--client", help="A site by name or number (default 0). May be repeated."),
@@ -160,6 +168,26 @@ def audit_model(
     commands.audit.audit_model(model, config, out, fail_on, json)
 
 
+def predict(
+    place: Models,
+    input: Annotated[
+        str, Option("--input", help="An .npz, .csv, picture, or folder of pictures; no labels.")
+    ],
+    site: Site = None,
+    with_: Annotated[
+        Literal["predictor", "network"] | None,
+        Option("--with", help="What classifies (default: the predictor, if there is one)."),
+    ] = None,
+    out: Annotated[Path | None, Option(help="A .csv or .json file (default: stdout).")] = None,
+    json: Json = False,
+) -> None:
+    """Classify new samples: class and probabilities of each, as CSV or JSON."""
+    checked_place(place)
+    checked_input(input)
+    checked_results(out)
+    commands.predict.predict(place, input, site, with_, out, json)
+
+
 def ledger(
     folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
     group: Annotated[int, Option("--group", help="Epsilon of a user with so many samples.")] = 1,
@@ -201,5 +229,8 @@ def config(request: Request) -> None:
     commands.config.config(request)
 
 
-COMMANDS = (run, search, tune, train, compare, audit, audit_model, ledger, epsilon, report, config)
+COMMANDS = (
+    *(run, search, tune, train, compare, predict, audit, audit_model, ledger, epsilon, report),
+    config,
+)
 """In the order of the help."""

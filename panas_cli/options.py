@@ -248,6 +248,33 @@ def checked_folder(path: Path) -> Path:
     return path
 
 
+def checked_place(path: Path) -> Path:
+    """A folder or file that is there."""
+    if not path.exists():
+        raise BadInput(
+            f"expected a run directory, or a file of a network or predictor, at {path}, found "
+            "none; check the path"
+        )
+    return path
+
+
+def checked_input(data: str) -> str:
+    """A path of samples that is there."""
+    if not Path(data).expanduser().exists():
+        raise BadInput(f"expected samples at {data}, found none; check --input")
+    return data
+
+
+RESULTS = (".csv", ".json")
+
+
+def checked_results(out: Path | None) -> Path | None:
+    """A file for predictions, by its ending; None for none."""
+    if out is not None and (out.suffix.lower() not in RESULTS or out.is_dir()):
+        raise BadInput(f"expected a .csv or .json file as --out, got {out}; name another")
+    return out
+
+
 def checked_reach(request: Request, reach: Reach) -> Reach:
     """How sites are reached, as far as the arguments show that it fits."""
     own = request.settings.get("federation", {})

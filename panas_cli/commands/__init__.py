@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         config,
         epsilon,
         ledger,
+        predict,
         run,
         sites,
         stages,
