@@ -13,9 +13,11 @@ from panas_cli import commands
 from panas_cli.options import (
     CompareRequest,
     FailOn,
+    Leaving,
     Reach,
     Request,
     check_claim,
+    checked_export,
     checked_folder,
     checked_input,
     checked_place,
@@ -188,6 +190,32 @@ def predict(
     commands.predict.predict(place, input, site, with_, out, json)
 
 
+def export(
+    place: Models,
+    site: Site = None,
+    format: Annotated[
+        Literal["onnx", "torch", "safetensors"], Option(help="Of the file: .onnx, .pt2, ...")
+    ] = "onnx",
+    out: Annotated[
+        Path | None, Option(help="The file (default: the site's name, in this folder).")
+    ] = None,
+    although_it_must_stay: Annotated[
+        bool,
+        Option("--although-it-must-stay", help="Export what nothing protects; its card says so."),
+    ] = False,
+    with_accuracy: Annotated[
+        bool,
+        Option("--with-accuracy", help="Tell its test accuracy, which no epsilon covers."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Export a site's network as a program, with a model card, if it may leave."""
+    checked_place(place)
+    checked_export(out, format)
+    leaving = Leaving(although_it_must_stay, with_accuracy)
+    commands.export.export(place, site, format, out, leaving, json)
+
+
 def ledger(
     folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
     group: Annotated[int, Option("--group", help="Epsilon of a user with so many samples.")] = 1,
@@ -230,7 +258,7 @@ def config(request: Request) -> None:
 
 
 COMMANDS = (
-    *(run, search, tune, train, compare, predict, audit, audit_model, ledger, epsilon, report),
-    config,
+    *(run, search, tune, train, compare, predict, export),
+    *(audit, audit_model, ledger, epsilon, report, config),
 )
 """In the order of the help."""

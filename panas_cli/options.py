@@ -275,6 +275,25 @@ def checked_results(out: Path | None) -> Path | None:
     return out
 
 
+FORMATS = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
+
+
+def checked_export(out: Path | None, format: str) -> Path | None:
+    """A file for a network, by its ending; None for none."""
+    ending = FORMATS[format]
+    if out is not None and (out.suffix.lower() != ending or out.is_dir()):
+        raise BadInput(f"expected a {ending} file as --out for {format}, got {out}; name another")
+    return out
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What an owner lets leave that no epsilon covers."""
+
+    although_it_must_stay: bool = False
+    with_accuracy: bool = False
+
+
 def checked_reach(request: Request, reach: Reach) -> Reach:
     """How sites are reached, as far as the arguments show that it fits."""
     own = request.settings.get("federation", {})

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         compare,
         config,
         epsilon,
+        export,
         ledger,
         predict,
         run,
