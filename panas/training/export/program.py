@@ -44,6 +44,13 @@ class Pixels(nn.Module):
 class Rows(nn.Module):
     """Cells of a table to squares of features in [-1, 1], as `Column.features` makes them."""
 
+    scaled: Tensor  # places of columns with a reach
+    free: Tensor  # of numbers without
+    missing: Tensor  # of columns with a feature for missing cells
+    centre: Tensor
+    reach: Tensor
+    order: Tensor  # of the features
+
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
         at: dict[str, list[int]] = {"scaled": [], "free": [], "missing": []}
