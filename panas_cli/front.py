@@ -186,7 +186,7 @@ def predict(
     """Classify new samples: class and probabilities of each, as CSV or JSON."""
     checked_place(place)
     checked_input(input)
-    checked_results(out)
+    checked_results(out, json)
     commands.predict.predict(place, input, site, with_, out, json)
 
 

@@ -268,10 +268,12 @@ def checked_input(data: str) -> str:
 RESULTS = (".csv", ".json")
 
 
-def checked_results(out: Path | None) -> Path | None:
-    """A file for predictions, by its ending; None for none."""
-    if out is not None and (out.suffix.lower() not in RESULTS or out.is_dir()):
-        raise BadInput(f"expected a .csv or .json file as --out, got {out}; name another")
+def checked_results(out: Path | None, json: bool) -> Path | None:
+    """A file for predictions, by its ending, which must be .json where JSON is asked for."""
+    endings = RESULTS[1:] if json else RESULTS
+    if out is not None and (out.suffix.lower() not in endings or out.is_dir()):
+        expected = " or ".join(endings)
+        raise BadInput(f"expected a {expected} file as --out, got {out}; name another")
     return out
 
 

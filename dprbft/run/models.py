@@ -21,7 +21,7 @@ from dprbft.paths import (
     settings_file,
     sites_file,
 )
-from dprbft.site.directory import read_site
+from dprbft.site.directory import STORED, read_site
 from panas.runtime.errors import BadInput
 from panas.training.linear.predictor import is_predictor
 
@@ -65,7 +65,7 @@ def models_of(place: Path, site: str | None = None) -> SavedModels:
             f"expected a run directory with --site, got {place}, which is none; leave --site out, "
             "or check the path"
         )
-    if place.is_file():
+    if place.is_file() and place.suffix == STORED:
         model: Model = "predictor" if is_predictor(place) else "network"
         folder = place.resolve().parent
         owner = _owner(folder.parent) if folder.name == predictor_file(folder).parent.name else None

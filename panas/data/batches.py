@@ -12,6 +12,7 @@ Rows count from 1, without a table's header. What cannot be read is refused, wit
 
 import array
 import csv
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -32,7 +33,7 @@ from panas.data.load import rows_of, unlabelled
 from panas.data.sources import TABLES, path_of
 from panas.runtime.errors import BadInput
 
-BATCH = 512  # samples
+MOST_SAMPLES, MOST_VALUES = 512, 1 << 24  # of a batch
 READ = f".npz, {', '.join(TABLES)}, a folder of pictures or a picture ({', '.join(PICTURES)})"
 
 
@@ -50,7 +51,7 @@ def are_files(data: str) -> bool:
     return path.is_dir() or path.suffix.lower() in PICTURES
 
 
-def batches_of(data: str, facts: Facts, size: int = BATCH) -> Iterator[Batch]:
+def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Batch]:
     """The samples at a path, as the facts of a network's data describe them; at least one.
 
     BadInput where they do not fit; a mistake in the path is found at the first batch.
@@ -58,10 +59,11 @@ def batches_of(data: str, facts: Facts, size: int = BATCH) -> Iterator[Batch]:
     Args:
         data: a path, as in the table above.
         facts: of the network's data: shape, columns and scale.
-        size: samples of a batch, at most, from 1 up.
+        size: samples of a batch, at most, from 1 up; None: 512, or fewer large ones.
     """
     path, none = path_of(data), True
-    for batch in _read(path, facts, size):
+    usual = max(1, min(MOST_SAMPLES, MOST_VALUES // math.prod(facts.shape)))
+    for batch in _read(path, facts, size or usual):
         none = False
         yield batch
     if none:

@@ -97,6 +97,7 @@ def test_pictures_are_named_by_file_and_a_damaged_one_leaves_nothing(
         (["nowhere", "--input", "{data}"], "nowhere"),
         (["{network}", "--input", "nowhere.npz"], "--input"),
         (["{network}", "--input", "{data}", "--out", "p.txt"], ".csv or .json"),
+        (["{network}", "--input", "{data}", "--out", "p.csv", "--json"], "a .json file"),
         (["{network}", "--input", "{data}", "--site", "north"], "leave --site out"),
         (["{network}", "--input", "{data}", "--with", "predictor"], "network alone"),
         (["{network}", "--input", "{network}"], ".npz"),

@@ -58,7 +58,8 @@ def test_files_elsewhere_have_no_site(tmp_path: Path):
 
 
 def test_a_place_without_models_is_refused(tmp_path: Path):
-    for place in (tmp_path, tmp_path / "none"):
+    (tmp_path / "x.npz").write_bytes(b"another file")
+    for place in (tmp_path, tmp_path / "none", tmp_path / "x.npz"):
         with pytest.raises(BadInput, match="expected a run directory"):
             models_of(place)
     write_sites(tmp_path / "run", [SitePaths(0, "north", tmp_path / "north", "trial")])
