@@ -20,9 +20,9 @@ from panas_cli.options import (
     checked_export,
     checked_folder,
     checked_input,
-    checked_place,
     checked_reach,
     checked_results,
+    checked_source,
     checked_workers,
     numbers,
     refuse_used,
@@ -171,7 +171,7 @@ def audit_model(
 
 
 def predict(
-    place: Models,
+    source: Models,
     input: Annotated[
         str, Option("--input", help="An .npz, .csv, picture, or folder of pictures; no labels.")
     ],
@@ -184,14 +184,14 @@ def predict(
     json: Json = False,
 ) -> None:
     """Classify new samples: class and probabilities of each, as CSV or JSON."""
-    checked_place(place)
+    checked_source(source)
     checked_input(input)
     checked_results(out, json)
-    commands.predict.predict(place, input, site, with_, out, json)
+    commands.predict.predict(source, input, site, with_, out, json)
 
 
 def export(
-    place: Models,
+    source: Models,
     site: Site = None,
     format: Annotated[
         Literal["onnx", "torch", "safetensors"], Option(help="Of the file: .onnx, .pt2, ...")
@@ -210,10 +210,10 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a site's network as a program, with a model card, if it may leave."""
-    checked_place(place)
+    checked_source(source)
     checked_export(out, format)
     leaving = Leaving(although_it_must_stay, with_accuracy)
-    commands.export.export(place, site, format, out, leaving, json)
+    commands.export.export(source, site, format, out, leaving, json)
 
 
 def ledger(

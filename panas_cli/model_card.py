@@ -170,7 +170,10 @@ def _input(e: Exported) -> str:
     facts, (c, h, w) = e.network.facts, e.network.facts.shape
     name = input_name(facts)
     if facts.columns:
-        lines = "\n".join(f"| {_code(f.name)} | {_cells(f)} |" for f in facts.columns)
+        cells = ((_code(f.name), _cells(f)) for f in facts.columns)
+        lines = "\n".join(
+            "| {} | {} |".format(*(c.replace("|", "\\|") for c in row)) for row in cells
+        )
         return (
             f"## Input\n\n`{name}`: float64, (n, {len(facts.columns)}), for any n from 1 on. A "
             "column each, in this order; a missing cell is NaN. Scaling is part of the file.\n\n"
@@ -197,8 +200,8 @@ def _cells(column: Column) -> str:
     if column.kind == "date":
         return "days since 1970-01-01 (UTC)"
     if column.categories:
-        known = ", ".join(f"{i} for {_code(c)}" for i, c in enumerate(column.categories))
-        return f"{known}, -1 for any other text".replace("|", "\\|")
+        codes = ", ".join(f"{i} for {_code(c)}" for i, c in enumerate(column.categories))
+        return f"{codes}, -1 for any other text"
     return (
         "of a text its `hashlib.blake2b(text.encode(), digest_size=1, "
         'person=b"panas column").digest()[0]`'
@@ -209,8 +212,8 @@ def _use(e: Exported) -> str:
     name = input_name(e.network.facts)
     code = USE[e.form].format(file=e.file, name=name)
     reads = READS[e.form].format(name=name)
-    said = f"Here {reads}. The result has a row for each sample and sums to 1 over the classes."
-    return f"## Use\n\n```python\n{code}\n```\n\n{said}"
+    note = f"Here {reads}. The result has a row for each sample and sums to 1 over the classes."
+    return f"## Use\n\n```python\n{code}\n```\n\n{note}"
 
 
 def _privacy(promise: Promise) -> str:

@@ -248,7 +248,7 @@ def checked_folder(path: Path) -> Path:
     return path
 
 
-def checked_place(path: Path) -> Path:
+def checked_source(path: Path) -> Path:
     """A folder or file that is there."""
     if not path.exists():
         raise BadInput(

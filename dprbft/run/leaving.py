@@ -20,7 +20,7 @@ from dprbft.site.site import check_book
 from panas.privacy.ledger.account import Account, number
 
 Covered = Literal["protected", "stays", "unprotected", "selected", "uncovered", "unknown"]
-SAID: dict[str, Covered] = {"stays": "stays", "unprotected": "unprotected"}
+STATED: dict[str, Covered] = {"stays": "stays", "unprotected": "unprotected"}
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Promise:
 
     def to_json(self) -> dict[str, Any]:
         """As a file of the network says it; `promise_of` reads it again."""
-        said = "protected" if self.may_leave else SAID.get(self.covered, "stays")
-        known = {"epsilon": self.epsilon, "delta": self.delta}
-        return {"network": said} | {k: number(x) for k, x in known.items() if x is not None}
+        note = "protected" if self.may_leave else STATED.get(self.covered, "stays")
+        figures = {"epsilon": self.epsilon, "delta": self.delta}
+        return {"network": note} | {k: number(x) for k, x in figures.items() if x is not None}
 
 
 def promise_of(saved: SavedModels, notes: Mapping[str, Any]) -> Promise:
@@ -51,15 +51,15 @@ def promise_of(saved: SavedModels, notes: Mapping[str, Any]) -> Promise:
         saved: where it is.
         notes: of its file.
     """
-    said, account = notes.get("network"), None
+    note, account = notes.get("network"), None
     epsilon, delta = notes.get("epsilon"), notes.get("delta")
     if saved.site is not None:
         account = check_book(saved.site).account().as_owned(saved.site.run)
         epsilon, delta = account.spent(), account.budget.delta
     figures = (None if epsilon is None else float(epsilon), delta, account)
-    if said in SAID:
-        return Promise(SAID[said], *figures)
-    if account is not None and said != "protected":
+    if note in STATED:
+        return Promise(STATED[note], *figures)
+    if account is not None and note != "protected":
         return Promise("selected", *figures)
     if figures[0] is None:
         return Promise("unknown", *figures)

@@ -32,7 +32,7 @@ Model = Literal["predictor", "network"]
 class SavedModels:
     """What a site predicts with, as far as it is there."""
 
-    place: Path  # as the user named it
+    source: Path  # as the user named it
     name: str  # of the site; without one, of the file or folder
     files: dict[Model, Path]  # at least one
     site: SitePaths | None = None  # None where nothing says whose they are
@@ -43,46 +43,46 @@ class SavedModels:
         if wanted not in self.files:
             other = "network" if wanted == "predictor" else "predictor"
             raise BadInput(
-                f"expected a {wanted} of {self.name} at {self.place}, got a {other} alone; give "
+                f"expected a {wanted} of {self.name} at {self.source}, got a {other} alone; give "
                 "the run's directory, or another file"
             )
         return self.files[wanted]
 
 
-def models_of(place: Path, site: str | None = None) -> SavedModels:
-    """The network and predictor at a place.
+def models_of(source: Path, site: str | None = None) -> SavedModels:
+    """The network and predictor that a source names.
 
     BadInput if there are none, or it does not say which site's: the message names the sites.
 
     Args:
-        place: as in the table above.
+        source: as in the table above.
         site: its name in the run; None: the only one.
     """
-    if sites_file(place).is_file():
-        return _of_site(place, _chosen(place, read_sites(place), site))
+    if sites_file(source).is_file():
+        return _of_site(source, _chosen(source, read_sites(source), site))
     if site is not None:
         raise BadInput(
-            f"expected a run directory with --site, got {place}, which is none; leave --site out, "
+            f"expected a run directory with --site, got {source}, which is none; leave --site out, "
             "or check the path"
         )
-    if place.is_file() and place.suffix == STORED:
-        model: Model = "predictor" if is_predictor(place) else "network"
-        folder = place.resolve().parent
+    if source.is_file() and source.suffix == STORED:
+        model: Model = "predictor" if is_predictor(source) else "network"
+        folder = source.resolve().parent
         owner = _owner(folder.parent) if folder.name == predictor_file(folder).parent.name else None
-        name = owner.name if owner else place.stem
-        return SavedModels(place=place, name=name, files={model: place}, site=owner)
-    if owner := _owner(place.resolve()):
-        return _of_site(place, owner)
-    alone = place / model_file(place).name
+        name = owner.name if owner else source.stem
+        return SavedModels(source=source, name=name, files={model: source}, site=owner)
+    if owner := _owner(source.resolve()):
+        return _of_site(source, owner)
+    alone = source / model_file(source).name
     if alone.is_file():
-        return SavedModels(place=place, name=place.resolve().name, files={"network": alone})
+        return SavedModels(source=source, name=source.resolve().name, files={"network": alone})
     raise BadInput(
-        f"expected a run directory, or a file of a network or predictor, at {place}, got none; "
+        f"expected a run directory, or a file of a network or predictor, at {source}, got none; "
         "check the path"
     )
 
 
-def _chosen(place: Path, sites: Sequence[SitePaths], name: str | None) -> SitePaths:
+def _chosen(source: Path, sites: Sequence[SitePaths], name: str | None) -> SitePaths:
     if name is None and len(sites) == 1:
         return sites[0]
     for site in sites:
@@ -91,11 +91,11 @@ def _chosen(place: Path, sites: Sequence[SitePaths], name: str | None) -> SitePa
     names = ", ".join(site.name for site in sites)
     got = "none" if name is None else repr(name)
     raise BadInput(
-        f"expected --site with the name of a site of {place}, got {got}; give one of {names:.500}"
+        f"expected --site with the name of a site of {source}, got {got}; give one of {names:.500}"
     )
 
 
-def _of_site(place: Path, site: SitePaths) -> SavedModels:
+def _of_site(source: Path, site: SitePaths) -> SavedModels:
     both: dict[Model, Path] = {
         "predictor": predictor_file(site.home),
         "network": model_file(site.home),
@@ -103,10 +103,10 @@ def _of_site(place: Path, site: SitePaths) -> SavedModels:
     files = {model: file for model, file in both.items() if file.is_file()}
     if not files:
         raise BadInput(
-            f"expected a network or predictor of {site.name} in {place}, got none; train it first "
+            f"expected a network or predictor of {site.name} in {source}, got none; train it first "
             "(`panas train`), or run a method that keeps one, as joined"
         )
-    return SavedModels(place=place, name=site.name, files=files, site=site)
+    return SavedModels(source=source, name=site.name, files=files, site=site)
 
 
 def _owner(home: Path) -> SitePaths | None:

@@ -131,7 +131,7 @@ def _next_rows(
             f"expected the columns that the network has learnt from in {path}, got none "
             f"{missing[0]!r:.80}; add it (cells may be empty)"
         )
-    places = [header.names.index(column.name) for column in facts.columns]
+    positions = [header.names.index(column.name) for column in facts.columns]
     commas = header.delimiter != ","
     cells = [Cells(c.name, texts=c.kind == "text", commas=commas) for c in facts.columns]
     lines = array.array("q")
@@ -142,8 +142,8 @@ def _next_rows(
                 f"expected {len(header.names)} cells in row {lines[-1]} of {path}, got "
                 f"{len(row)}; repair it"
             )
-        for column, place in zip(cells, places, strict=True):
-            column.add(row[place])
+        for column, position in zip(cells, positions, strict=True):
+            column.add(row[position])
     return rows_of(cells, lines, str(path), facts)
 
 

@@ -19,10 +19,10 @@ from panas_cli.text.printing import figure, print_json, print_text, size_text
 
 
 def export(
-    place: Path, site: str | None, form: Format, out: Path | None, leaving: Leaving, as_json: bool
+    source: Path, site: str | None, form: Format, out: Path | None, leaving: Leaving, as_json: bool
 ) -> None:
     """Write a network and its card; refuse one that must stay."""
-    saved = models_of(place, site)
+    saved = models_of(source, site)
     network = load_network(saved.file("network"))
     promise = promise_of(saved, network.notes)
     if not promise.may_leave and not leaving.although_it_must_stay:
@@ -46,8 +46,8 @@ def export(
     if as_json:
         print_json({"file": str(file), "card": str(card), **promise.to_json()})
         return
-    told = figure(promise.epsilon) if promise.may_leave else "not covered: it must stay"
-    print_text(f"network: {file} ({size_text(len(content))}), epsilon {told}")
+    price = figure(promise.epsilon) if promise.may_leave else "not covered: it must stay"
+    print_text(f"network: {file} ({size_text(len(content))}), epsilon {price}")
     print_text(f"model card: {card}")
 
 

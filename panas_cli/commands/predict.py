@@ -28,10 +28,10 @@ DIGITS = ".6g"
 
 
 def predict(
-    place: Path, data: str, site: str | None, model: Model | None, out: Path | None, as_json: bool
+    source: Path, data: str, site: str | None, model: Model | None, out: Path | None, as_json: bool
 ) -> None:
     """Classify new samples, and write class and probabilities of each."""
-    saved: SavedModels = models_of(place, site)
+    saved: SavedModels = models_of(source, site)
     classifier = load(saved.file(model))
     is_json = as_json or (out is not None and out.suffix.lower() == ".json")
     parts = (_json if is_json else _csv)(classifier, data)
@@ -57,7 +57,7 @@ def _csv(classifier: Classifier, data: str) -> Iterator[bytes]:
         lines = csv.writer(text, lineterminator="\n")
         if not number:
             lines.writerow(header)
-        lines.writerows([name, known, *(format(x, DIGITS) for x in p)] for name, known, p in rows)
+        lines.writerows([name, winner, *(format(x, DIGITS) for x in p)] for name, winner, p in rows)
         yield text.getvalue().encode()
 
 
@@ -66,10 +66,10 @@ def _json(classifier: Classifier, data: str) -> Iterator[bytes]:
     names = classifier.class_names
     before = f'{{"classes": {json.dumps(names)}, "predictions": ['
     for rows in _rows(classifier, data):
-        for name, known, p in rows:
-            told = {n: float(format(x, DIGITS)) for n, x in zip(names, p, strict=True)}
+        for name, winner, p in rows:
+            shares = {n: float(format(x, DIGITS)) for n, x in zip(names, p, strict=True)}
             label = name if key == "file" else int(name)
-            record = {key: label, "class": known, "probabilities": told}
+            record = {key: label, "class": winner, "probabilities": shares}
             yield f"{before}\n{json.dumps(record, allow_nan=False)}".encode()
             before = ","
     yield b"\n]}\n"

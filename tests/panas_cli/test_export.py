@@ -24,8 +24,9 @@ from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.training.checkpoint import SavedNetwork, load_network, save_network
-from panas.training.export.formats import Format
+from panas.training.export.formats import ENDINGS, Format
 from panas_cli.model_card import STAYS, Exported, model_card
+from panas_cli.options import FORMATS
 
 FACTS = Facts(class_names=("cat", "do`g|", "owl\n"), shape=(1, 6, 4), dtype="uint8")
 
@@ -125,6 +126,11 @@ def test_an_accuracy_is_told_on_request_alone(cli: Callable, tmp_path: Path):
     other = saved_at(tmp_path / "other.safetensors", FACTS, **known)
     call = ("export", other, "--format", "safetensors", "--with-accuracy")
     assert "--with-accuracy" in cli(*call).refusal
+
+
+def test_the_command_line_knows_the_endings_of_all_formats():
+    """By itself, since it loads no library."""
+    assert FORMATS == ENDINGS
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,11 @@ def _onnx(saved: SavedNetwork, about: dict[str, Any]) -> bytes:
     name = input_name(saved.facts)
     with _silence():
         exported = exported_program(saved)
-        made = torch.onnx.export(
+        converted = torch.onnx.export(
             exported, dynamo=True, input_names=[name], output_names=[OUTPUT], verbose=False
         )
-    assert made is not None
-    content = _cleaned(made.model_proto, about)
+    assert converted is not None
+    content = _cleaned(converted.model_proto, about)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -44,7 +44,7 @@ class Pixels(nn.Module):
 class Rows(nn.Module):
     """Cells of a table to squares of features in [-1, 1], as `Column.features` makes them."""
 
-    scaled: Tensor  # places of columns with a reach
+    scaled: Tensor  # positions of columns with a reach
     free: Tensor  # of numbers without
     missing: Tensor  # of columns with a feature for missing cells
     centre: Tensor
@@ -54,7 +54,7 @@ class Rows(nn.Module):
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
         at: dict[str, list[int]] = {"scaled": [], "free": [], "missing": []}
-        self.texts: list[tuple[int, int]] = []  # place, and number of categories
+        self.texts: list[tuple[int, int]] = []  # position, and number of categories
         for i, column in enumerate(columns):
             if column.missing:
                 at["missing"].append(i)
@@ -62,8 +62,8 @@ class Rows(nn.Module):
                 self.texts.append((i, len(column.categories)))
             else:
                 at["free" if column.reach is None else "scaled"].append(i)
-        for name, places in at.items():
-            self.register_buffer(name, torch.tensor(places, dtype=torch.int64))
+        for name, positions in at.items():
+            self.register_buffer(name, torch.tensor(positions, dtype=torch.int64))
         scaled = [columns[i] for i in at["scaled"]]
         centres, reaches = [c.centre for c in scaled], [c.reach for c in scaled]
         self.register_buffer("centre", torch.tensor(centres, dtype=torch.float64))
@@ -83,9 +83,9 @@ class Rows(nn.Module):
             torch.where(absent[:, self.scaled], torch.zeros_like(scaled), scaled),
             torch.where(absent[:, self.free], torch.zeros_like(free), free),
         ]
-        for place, categories in self.texts:
-            signs = _signs(cells[:, place : place + 1], categories)
-            gone = absent[:, place : place + 1].expand_as(signs)
+        for position, categories in self.texts:
+            signs = _signs(cells[:, position : position + 1], categories)
+            gone = absent[:, position : position + 1].expand_as(signs)
             parts.append(torch.where(gone, torch.zeros_like(signs), signs))
         gone = absent[:, self.missing]
         parts.append(2 * gone.to(rows.dtype) - 1)
@@ -110,8 +110,8 @@ def _order(
 def _signs(code: Float64[Tensor, "n 1"], categories: int) -> Float64[Tensor, "n f"]:
     """Features of a text, by its code."""
     if categories:
-        known = (code == torch.arange(categories, dtype=code.dtype)).to(code.dtype)
-        return 2 * torch.cat([known, 1 - known.sum(dim=1, keepdim=True)], dim=1) - 1
+        matches = (code == torch.arange(categories, dtype=code.dtype)).to(code.dtype)
+        return 2 * torch.cat([matches, 1 - matches.sum(dim=1, keepdim=True)], dim=1) - 1
     steps = 2.0 ** torch.arange(SIGNS - 1, -1, -1, dtype=code.dtype)  # the highest bit first
     shifted = torch.floor(code / steps)
     return 2 * (shifted - 2 * torch.floor(shifted / 2)) - 1
@@ -160,8 +160,8 @@ def cell_codes(raw: Raw, facts: Facts) -> Float64[Tensor, "n columns"]:
         if column.kind == "text":
             codes = np.array([text_code(t, column) for t in raw.texts.get(column.name, ())] or [0])
             absent = np.isnan(cells[:, i])
-            places = np.where(absent, 0, cells[:, i]).astype(np.int64)
-            cells[:, i] = np.where(absent, np.nan, codes[places])
+            positions = np.where(absent, 0, cells[:, i]).astype(np.int64)
+            cells[:, i] = np.where(absent, np.nan, codes[positions])
     return torch.from_numpy(cells)
 
 

@@ -38,7 +38,7 @@ def charged(folder: Path, event: Event) -> SavedModels:
 
 def of(site: SitePaths | None) -> SavedModels:
     place = Path("n.safetensors")
-    return SavedModels(place=place, name="n", files={"network": place}, site=site)
+    return SavedModels(source=place, name="n", files={"network": place}, site=site)
 
 
 def test_a_protected_network_has_the_epsilon_of_its_run(tmp_path: Path):
