@@ -11,11 +11,12 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load as from_safetensors
@@ -29,11 +30,20 @@ CHECKSUM = "sha256"
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` atomically; folders are made as needed."""
+    write_parts(path, [content])
+
+
+def write_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """Put the parts after each other at `path` atomically, each as soon as it is made.
+
+    An error in their making leaves what was at `path`.
+    """
     _make_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -148,6 +158,18 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
                 "working on; wait for it, or give another folder"
             ) from e
         yield
+
+
+def copy_parts(parts: Iterable[bytes], stream: BinaryIO) -> None:
+    """Write the parts to an open stream once all are made; until then they are in a scratch file.
+
+    An error in their making leaves the stream as it was.
+    """
+    with tempfile.TemporaryFile() as scratch:
+        for part in parts:
+            scratch.write(part)
+        scratch.seek(0)
+        shutil.copyfileobj(scratch, stream)
 
 
 def append_bytes(path: Path, content: bytes, at: int) -> None:

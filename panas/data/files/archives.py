@@ -78,6 +78,14 @@ def read_one_part_npz(path: Path) -> Raw:
 
 def read_images_npz(path: Path) -> Raw:
     """Read the images of all parts, and no label: all are of class 0 of no classes."""
+    images = [_pictures(path, key, x) for key, x in image_arrays(path).items()]
+    check_alike(path, images)
+    x = np.concatenate(images)
+    return Raw(x, np.zeros(len(x), np.int64), ())
+
+
+def image_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The images of each part of an archive, as they are in it, by key; labels are not read."""
     arrays = read_arrays(path)
     keys = [k for k in PARTS if k in arrays] or [k for k in ("images", "x") if k in arrays][:1]
     if not keys:
@@ -85,10 +93,7 @@ def read_images_npz(path: Path) -> Raw:
             f"expected the keys train_images (with val_images, test_images), images or x in {path},"
             f" got {_shown(arrays)}"
         )
-    images = [_pictures(path, key, arrays[key]) for key in keys]
-    check_alike(path, images)
-    x = np.concatenate(images)
-    return Raw(x, np.zeros(len(x), np.int64), ())
+    return {key: arrays[key] for key in keys}
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

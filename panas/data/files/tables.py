@@ -49,17 +49,23 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     named = named or TableColumns()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(path, *_read_header(path, file, named))
+            return _read(path, *read_header(path, file, named))
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
     except (OSError, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
 
 
-def _read_header(
+def read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
-    """What the first line says, and the rows after it; BadInput if it lacks what is asked for."""
+    """What the first line says, and the rows after it; BadInput if it lacks what is asked for.
+
+    Args:
+        path: of the file, for messages.
+        file: open, at its beginning.
+        named: columns that a user names.
+    """
     start = [line for line, _ in zip(file, range(2), strict=False)]
     delimiter = _delimiter(start[:1], named.label)
     file.seek(0)
@@ -248,7 +254,7 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            header, rows = _read_header(path, file, named)
+            header, rows = read_header(path, file, named)
             return _read_rows(path, form, header, rows)
     except (OSError, csv.Error) as error:  # of the header: those of rows are left out
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
