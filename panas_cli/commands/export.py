@@ -21,7 +21,16 @@ from panas_cli.text.printing import figure, print_json, print_text, size_text
 def export(
     source: Path, site: str | None, form: Format, out: Path | None, leaving: Leaving, as_json: bool
 ) -> None:
-    """Write a network and its card; refuse one that must stay."""
+    """Write a network and its card; refuse one that must stay.
+
+    Args:
+        source: a run's directory, or a network's file.
+        site: by name; None where there is one only.
+        form: of the file.
+        out: the file; None: named after the site.
+        leaving: what the user allows besides.
+        as_json: one JSON object of the files in the place of text.
+    """
     saved = models_of(source, site)
     network = load_network(saved.file("network"))
     promise = promise_of(saved, network.notes)

@@ -30,7 +30,16 @@ DIGITS = ".6g"
 def predict(
     source: Path, data: str, site: str | None, model: Model | None, out: Path | None, as_json: bool
 ) -> None:
-    """Classify new samples, and write class and probabilities of each."""
+    """Classify new samples, and write class and probabilities of each.
+
+    Args:
+        source: a run's directory, or a file of a predictor or network.
+        data: path of the samples.
+        site: by name; None where there is one only.
+        model: predictor or network; None: the predictor, if there is one.
+        out: a .csv or .json; None: stdout.
+        as_json: JSON on stdout in the place of CSV.
+    """
     saved: SavedModels = models_of(source, site)
     classifier = load(saved.file(model))
     is_json = as_json or (out is not None and out.suffix.lower() == ".json")

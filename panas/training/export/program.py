@@ -118,7 +118,13 @@ def _signs(code: Float64[Tensor, "n 1"], categories: int) -> Float64[Tensor, "n 
 
 
 class Program(nn.Module):
-    """Raw samples to probabilities."""
+    """Raw samples to probabilities.
+
+    Args:
+        prepare: raw samples to the network's inputs.
+        bottom: inputs to the representation.
+        head: representation to logits.
+    """
 
     def __init__(self, prepare: nn.Module, bottom: nn.Module, head: nn.Module) -> None:
         super().__init__()
