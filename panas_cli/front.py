@@ -267,8 +267,16 @@ def config(request: Request) -> None:
     commands.config.config(request)
 
 
+def doctor(
+    out: Annotated[Path, Option(help="The folder that runs are to be in.")] = Path(),
+    json: Json = False,
+) -> int:
+    """Check this machine: versions, cores, GPU, disk, extras; exit code 1 if panas cannot run."""
+    return commands.doctor.doctor(checked_folder(out), json)
+
+
 COMMANDS = (
     *(run, plan, search, tune, train, compare, predict, export),
-    *(audit, audit_model, ledger, epsilon, report, config),
+    *(audit, audit_model, ledger, epsilon, report, config, doctor),
 )
 """In the order of the help."""

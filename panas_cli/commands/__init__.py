@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         audit,
         compare,
         config,
+        doctor,
         epsilon,
         export,
         ledger,

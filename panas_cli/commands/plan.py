@@ -1,17 +1,18 @@
 """`panas plan`: what a run will find, do, cost and send, before it is made.
 
-The run is made in a folder of its own, which goes again; sites that are asked leave it. Nothing is
+The run is made in a folder of its own, with copies of owners' sites, which goes again. Nothing is
 charged.
 """
 
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.files import read_toml
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Verb
 from dprbft.methods.joined.residual import JoiningPrice
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
@@ -25,26 +26,48 @@ from panas_cli.progress import TITLES, Display
 from panas_cli.text.joining import span_text
 from panas_cli.text.printing import print_json, print_table, print_words, size_text
 
+WRITTEN = (".toml", ".json", ".jsonl", ".head", ".log", "")
+"""Endings of a site's files that a run may write to."""
+
 
 def plan(request: Request) -> None:
     """Show what a run of these settings would do."""
     if request.resume or request.out:
         raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
     with tempfile.TemporaryDirectory() as folder:
-        job = start(replace(request, out=Path(folder) / "plan"))
+        job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
         with Display() as display, opened(job, display, Reach()) as run:
-            there = begin(run, job.ground)
-            try:
-                record = planned(job, run, there)
-            finally:
-                for _ in run.engine.call(Verb.LEAVE, {i: run.sites.hello(i) for i in there}):
-                    pass
+            record = planned(job, run, begin(run, job.ground))
             if job.json:
                 print_json(record)
                 return
             for line in data_found(run):
                 print_words(line)
             _show(record)
+
+
+def _apart(request: Request, folder: Path) -> Request:
+    """The request with copies of owners' sites in the place of them: greeting opens an account."""
+    given = read_toml(request.config).get("federation", {}) if request.config else {}
+    sites = request.settings.get("federation", {}).get("sites") or given.get("sites", [])
+    if not sites:
+        return request
+    copies = []
+    for number, site in enumerate(sites):
+        copy = folder / "sites" / str(number) / Path(site).name
+        ignore = shutil.ignore_patterns("runs", "*.lock")
+        shutil.copytree(site, copy, ignore=ignore, copy_function=_linked)
+        copies.append(str(copy))
+    federation = request.settings.get("federation", {}) | {"sites": copies, "clients": len(copies)}
+    return replace(request, settings=request.settings | {"federation": federation})
+
+
+def _linked(source: str, target: str) -> None:
+    """Copy what a run may write to; link data, which it only reads."""
+    if Path(source).suffix in WRITTEN:
+        shutil.copy2(source, target)
+    else:
+        Path(target).symlink_to(Path(source).resolve())
 
 
 def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
