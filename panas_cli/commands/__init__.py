@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         config,
         epsilon,
         ledger,
+        report,
         run,
         sites,
         stages,
