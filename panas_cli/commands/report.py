@@ -9,7 +9,7 @@ from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 from panas_cli.options import ReportRequest
-from panas_cli.report.compare import compare, compared_html
+from panas_cli.report.compare import COLUMNS, WORDS, compare, compared_html
 from panas_cli.report.facts import RunFacts, read_facts
 from panas_cli.report.page import html_of, page_of
 from panas_cli.text.output import show
@@ -44,7 +44,7 @@ def _compare(runs: Sequence[Path], request: ReportRequest) -> None:
         return
     facts: list[RunFacts] = [read_facts(run, s) for s, run in _pairs(summaries, runs)]
     page = compare(facts)
-    print_table(page.table.columns, page.table.rows, left=page.table.left)
+    print_table(COLUMNS, page.rows, left=WORDS)
     _write(request.out or runs[0] / COMPARED, compared_html(page))
 
 

@@ -98,13 +98,14 @@ def _scores(name: str, audit: SiteAudit) -> Table | None:
         return None
     rows = []
     for kind, scores in (("attack", audit.attacks), ("control", audit.controls)):
-        ordered = sorted(scores, key=lambda s: -s.r2 if math.isfinite(s.r2) else math.inf)
-        rows += [tuple(_cells(kind, s)) for s in ordered]
+        for s in sorted(scores, key=lambda s: -s.r2 if math.isfinite(s.r2) else math.inf):
+            best = ", the best" if s is audit.best else ", the bar" if s is audit.bar else ""
+            rows.append(tuple(_cells(f"{kind}{best}", s)))
     return Table(
         about=name,
         caption="Reconstruction of training samples: R^2 is 1 if perfect, 0 for the mean public "
         "sample",
-        columns=("by", "kind", "knows", "R^2", "95 % interval", "found of 10"),
+        columns=("by", "kind", "knows", "R^2", "95 % interval", "found among 10"),
         rows=tuple(rows),
         left=3,
     )

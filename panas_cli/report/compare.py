@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from panas_cli.report.charts.rows import Row, dots, gains
 from panas_cli.report.facts import RunFacts
-from panas_cli.report.page import PRIVATE, VIEW, Short, environment, short_of
+from panas_cli.report.page import PRIVATE, VIEW, Short, anchor, environment, short_of
 from panas_cli.report.table import Figure, Table, epsilon_text, share, without_folders
 from panas_cli.text.printing import counted
 
@@ -17,17 +19,29 @@ class Compared:
     """What the page of several runs shows."""
 
     title: str
-    table: Table
+    rows: tuple[tuple[str, ...], ...]  # cells of `COLUMNS`
     accuracies: Figure | None
     gains: Figure | None
     runs: tuple[tuple[str, Short], ...]  # a name for each, and its top
     notes: tuple[str, ...]
+
+    @property
+    def table(self) -> Table:
+        """The rows, each with a link to its run's part of the page."""
+        link = Markup('<a href="#{}">{}</a>').format
+        rows = [
+            (link(anchor(name, place), name), *cells)
+            for place, (name, *cells) in enumerate(self.rows, start=1)
+        ]
+        return Table(caption="Runs", columns=COLUMNS, rows=tuple(rows), left=WORDS)
 
 
 COLUMNS = (
     *("run", "data", "method", "preset", "audit"),
     *("sites", "epsilon", "joined", "baseline", "gain in points", "network", "seconds"),
 )
+WORDS = 5
+"""Columns of words."""
 
 
 def compare(runs: Sequence[RunFacts]) -> Compared:
@@ -36,10 +50,10 @@ def compare(runs: Sequence[RunFacts]) -> Compared:
     rows = [tuple(_cells(name, run)) for name, run in zip(names, runs, strict=True)]
     return Compared(
         title=f"{len(runs)} runs compared",
-        table=Table(caption="Runs", columns=COLUMNS, rows=tuple(rows), left=5),
+        rows=tuple(rows),
         accuracies=_accuracies(names, runs),
         gains=_gains(names, runs),
-        runs=tuple((name, short_of(run)) for name, run in zip(names, runs, strict=True)),
+        runs=tuple((name, short_of(run, name)) for name, run in zip(names, runs, strict=True)),
         notes=(VIEW, PRIVATE),
     )
 
@@ -122,5 +136,5 @@ def _gains(names: Sequence[str], runs: Sequence[RunFacts]) -> Figure | None:
         return None
     return Figure(
         picture=gains("Gain of joining in points", rows),
-        caption="Gain of joining in points over the strongest baseline; lines are two errors long",
+        caption="Gain of joining in points over the strongest baseline; lines span two errors",
     )

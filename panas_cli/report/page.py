@@ -86,8 +86,8 @@ def page_of(run: RunFacts) -> Page:
     )
 
 
-def short_of(run: RunFacts) -> Short:
-    """The top of a run's page."""
+def short_of(run: RunFacts, about: str = "") -> Short:
+    """The top of a run's page; `about` names the run where a page has several."""
     s, result = run.summary, run.outcome
     if result is None:
         title = f"A hub's run by method {s['method']}"
@@ -109,7 +109,7 @@ def short_of(run: RunFacts) -> Short:
         sentences=tuple(sentences(Path(run.name), s, result, run.audit)),
         warnings=tuple(warnings(s, result)),
         bars=mean_bars(result),
-        means=_site_table(result),
+        means=_site_table(result, about),
     )
 
 
@@ -148,7 +148,7 @@ def _told(result: Outcome, name: str, value: float) -> str:
     return f"{share(value)}, {100 * gain.mean:+.1f} ± {100 * gain.error:.1f} points"
 
 
-def _site_table(result: Outcome) -> Table:
+def _site_table(result: Outcome, about: str) -> Table:
     names = [name for name in result.means if name not in ("majority", "joined", "network")]
     rows = [
         (
@@ -166,6 +166,7 @@ def _site_table(result: Outcome) -> Table:
     rows.append(("mean", "", *(share(result.means.get(key)) for key in keys), ""))
     return Table(
         caption="Test accuracy of each site",
+        about=about,
         columns=("site", "test samples", *keys, "epsilon"),
         rows=tuple(rows),
         strong_last=True,

@@ -128,6 +128,7 @@ def _deployments() -> Table:
         columns=("who", "what", "unit", "source", "epsilon", "delta", "odds"),
         rows=tuple(rows),
         left=4,
+        prose=True,
     )
 
 
@@ -161,34 +162,34 @@ def card(site: SiteFacts, account: Account) -> Card:
             caption=f"Epsilon that the run has spent of its budget, at delta {row['delta']:g}",
         ),
         fields=Table(
-            caption="Privacy card",
+            caption="Fields of the deployments registry (R) and of NIST SP 800-226 (N)",
             about=site.name,
-            columns=("field", "answer", "asked for by"),
+            columns=("field", "answer"),
             rows=tuple(_fields(site, account, row)),
-            left=3,
+            left=2,
+            prose=True,
         ),
         mechanisms=_mechanisms(site.name, row),
     )
 
 
 def _fields(site: SiteFacts, account: Account, row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    both, registry, nist = "registry, NIST", "registry", "NIST"
     kinds = dict.fromkeys(EVENTS[m["event"]["kind"]] for m in row["mechanisms"])
     changed = "added or removed" if account.relation == ADD_OR_REMOVE else "replaced"
     spent, budget = epsilon_text(float(row["spent"])), epsilon_text(float(row["budget"]))
-    yield "Curator", f"the owner of {site.name}", registry
-    yield "Released", _released(site), registry
-    yield "Unit of privacy", account.unit, both
-    yield "Neighbouring data sets", f"differ in {account.unit}, {changed}", both
-    yield "Definition", "approximate differential privacy (epsilon, delta)", both
-    yield "Parameters", f"epsilon {spent} of {budget}, delta {row['delta']:g}", both
-    yield "Mechanisms", "; ".join(kinds) or "none", both
-    yield "Composition", "privacy loss distributions, over all charges of the ledger", both
-    yield "Post-processing", "what is computed from released sums costs nothing more", registry
-    yield "Trust", _trust(account), both
-    yield "Randomness", "noise from the operating system's entropy, in 64-bit floats", nist
-    yield "Tested", _tested(site), nist
-    yield "Not covered", Markup('<a href="#not-covered">the list for all sites</a>'), both
+    yield "Curator (R)", f"the owner of {site.name}"
+    yield "Released (R)", _released(site)
+    yield "Unit of privacy (R, N)", account.unit
+    yield "Neighbouring data sets (R, N)", f"differ in {account.unit}, {changed}"
+    yield "Definition (R, N)", "approximate differential privacy (epsilon, delta)"
+    yield "Parameters (R, N)", f"epsilon {spent} of {budget}, delta {row['delta']:g}"
+    yield "Mechanisms (R, N)", "; ".join(kinds) or "none"
+    yield "Composition (R, N)", "privacy loss distributions, over all charges of the ledger"
+    yield "Post-processing (R)", "what is computed from released sums costs nothing more"
+    yield "Trust (R, N)", _trust(account)
+    yield "Randomness (N)", "noise from the operating system's entropy, in 64-bit floats"
+    yield "Tested (N)", _tested(site)
+    yield "Not covered (R, N)", Markup('<a href="#not-covered">the list for all sites</a>')
 
 
 def _released(site: SiteFacts) -> str:
@@ -232,4 +233,5 @@ def _mechanisms(name: str, row: dict[str, Any]) -> Table:
         columns=("mechanism", "seen by", "for", "noise multiplier", "epsilon"),
         rows=tuple(rows),
         left=3,
+        prose=True,
     )

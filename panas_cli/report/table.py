@@ -19,6 +19,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     left: int = 1  # columns flush left: those of words
     strong_last: bool = False  # whether the last row is a mean of the others
+    prose: bool = False  # whether cells hold sentences
     about: str = ""  # of which site or part, where several have such a table
 
 

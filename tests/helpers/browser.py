@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,15 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+
+MOVED = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 100) for end in sys.argv[1:3]]
+for end, place in zip(ends, (3, 4)):
+    os.dup2(end, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Becomes the browser, which reads commands from descriptor 3 and answers to 4."""
 
 
 def chromium() -> str:
@@ -101,10 +111,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     to_child, write = os.pipe()
     read, from_child = os.pipe()
     command = [chromium(), *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={folder}"]
-    # It reads commands from 3 and answers to 4.
-    moved = f'exec "$0" "$@" 3<&{to_child} 4>&{from_child}'
     process = subprocess.Popen(
-        ["sh", "-c", moved, *command, "about:blank"],
+        [sys.executable, "-c", MOVED, str(to_child), str(from_child), *command, "about:blank"],
         pass_fds=(to_child, from_child),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

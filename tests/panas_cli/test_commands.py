@@ -98,7 +98,8 @@ def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, fol
 def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
     outcome = cli("report", run)
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == (folder / "stdout").read_text()
+    page = f"report: {run / 'report.html'}\n"
+    assert outcome.out == (folder / "stdout").read_text() + page
 
 
 @pytest.mark.slow

@@ -111,7 +111,8 @@ def trials(tried: Sequence[Trial]) -> Markup:
     known = [(t, t.value) for t in tried if t.value is not None]
     last = max(t.number for t in tried)
     frame = axes((0.5, last + 0.5), spread([v for _, v in known]), height=TALL - ROOM)
-    parts, steps, best = [frame.frame("trial", "validation accuracy", whole=True)], [], None
+    parts = [frame.frame("trial", "validation accuracy", whole=True)]
+    steps, best = list[tuple[float, float]](), None
     for t, value in known:
         x, y = frame.x(t.number), frame.y(value)
         if best is None or value > best:
