@@ -15,6 +15,7 @@ from panas_cli.options import (
     FailOn,
     Leaving,
     Reach,
+    ReportRequest,
     Request,
     check_claim,
     checked_export,
@@ -250,15 +251,16 @@ def epsilon(
 
 
 def report(
-    run: Run,
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        Path | None, Option(help="File of the page (default: report.html in the run).")
+    ] = None,
     details: Annotated[bool, Option("--details", help="All tables, not one screen.")] = False,
     json: Json = False,
 ) -> None:
-    """Show a run's results: sites, accuracy, privacy, communication, audit."""
-    folder = checked_folder(run)
-    from panas_cli.text.output import report as work
-
-    work(folder, json, details)
+    """Show a run's results, and write them as one HTML file; several runs are compared."""
+    folders = [checked_folder(run) for run in runs]
+    commands.report.report(folders, ReportRequest(out, details, json))
 
 
 @with_common

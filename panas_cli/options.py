@@ -54,6 +54,15 @@ class CompareRequest:
     columns: str | None
 
 
+@dataclass(frozen=True)
+class ReportRequest:
+    """What a report shows on the screen, and where its page goes."""
+
+    out: Path | None = None  # None: in the folder of the (first) run
+    details: bool = False
+    json: bool = False
+
+
 def common(
     config: Annotated[Path | None, Argument(help="A TOML file of settings, below options.")] = None,
     preset: Annotated[str | None, Option(help="sound (default), demo (smaller) or paper.")] = None,

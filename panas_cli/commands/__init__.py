@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ledger,
         plan,
         predict,
+        report,
         run,
         sites,
         stages,

@@ -15,9 +15,7 @@ from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
-from dprbft.config.files import load_config
 from dprbft.paths import ladder_picture
-from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
@@ -114,17 +112,6 @@ TO_BEAT = [
     "forest, own:\nnot private",
     "regression, own:\nnot private",
 ]
-
-
-def report(run: Path, json: bool, details: bool = False) -> None:
-    """Gather what a run came to, and show it.
-
-    Args:
-        run: the run's folder.
-        json: one JSON object in the place of text.
-        details: all tables in the place of one screen.
-    """
-    show(run, summarise(run, load_config(run)), json, details)
 
 
 def show(run: Path, summary: dict[str, Any], json: bool, details: bool = False) -> None:

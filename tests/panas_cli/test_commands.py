@@ -58,7 +58,7 @@ def test_a_run_leaves_the_files_of_the_contract(run: Path):
         home = site / "runs" / "simulated"
         assert read_json(home / "search" / "best.json")["genome"]
         assert read_json(home / "tune" / "best.json")["setting"]
-        for name in ("kept", "last"):
+        for name in ("network", "last"):
             load_network(home / "models" / f"{name}.safetensors")
         # What the server received is what the site sent.
         received = run / "server" / "round-001" / f"site-{i:04d}.safetensors"
@@ -110,7 +110,8 @@ def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, fol
 def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
     outcome = cli("report", run)
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == (folder / "stdout").read_text()
+    page = f"report: {run / 'report.html'}\n"
+    assert outcome.out == (folder / "stdout").read_text() + page
 
 
 @pytest.mark.slow

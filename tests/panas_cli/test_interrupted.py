@@ -120,7 +120,7 @@ def test_sigterm_ends_as_an_interrupt_does(
 ):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "panas_cli.text.output.report", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+        "panas_cli.commands.report.report", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
     )
     try:
         outcome = cli("report", tmp_path)

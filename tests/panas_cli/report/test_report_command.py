@@ -1,0 +1,76 @@
+"""`panas report` on the command line: what it prints, writes and refuses."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from page_checks import problems_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_page_is_in_the_runs_folder_and_named_last(run: Path, cli: Callable):
+    outcome = cli("report", run)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[-1] == f"report: {run / 'report.html'}"
+    assert problems_of((run / "report.html").read_text()) == []
+
+
+def test_the_page_goes_where_it_is_asked_for(run: Path, cli: Callable, tmp_path: Path):
+    page = tmp_path / "new" / "page.html"
+    outcome = cli("report", run, "--details", "--out", page)
+    assert outcome.out.splitlines()[-1] == f"report: {page}"
+    assert page.read_text().startswith("<!doctype html>")
+    assert "expected a file's path" in cli("report", run, "--out", tmp_path).err
+
+
+def test_json_writes_no_page(run: Path, cli: Callable):
+    (run / "report.html").unlink(missing_ok=True)
+    assert json.loads(cli("report", run, "--json").out)["run"] == str(run)
+    assert len(json.loads(cli("report", run, run, "--json").out)["runs"]) == 2
+    assert not (run / "report.html").exists()
+
+
+def test_several_runs_are_compared(run: Path, cli: Callable, tmp_path: Path):
+    page = tmp_path / "compared.html"
+    outcome = cli("report", run, run, "--out", page)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0].startswith("run ")
+    assert outcome.out.splitlines()[-1] == f"report: {page}"
+    assert problems_of(page.read_text()) == []
+    assert cli("report", run, run).out.splitlines()[-1] == f"report: {run / 'compared.html'}"
+    (run / "compared.html").unlink()
+
+
+def test_one_that_is_no_run_is_refused(run: Path, cli: Callable, tmp_path: Path):
+    page = tmp_path / "page.html"
+    for other in (tmp_path, tmp_path / "none"):
+        assert str(other) in cli("report", run, other, "--out", page).refusal
+    assert not page.exists()
+
+
+def test_the_templates_are_packaged():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["panas_cli"]
+    files = [p for p in (ROOT / "panas_cli").rglob("*") if p.suffix in (".html", ".css")]
+    assert len(files) > 5
+    for file in files:
+        name = file.relative_to(ROOT / "panas_cli").as_posix()
+        assert any(fnmatch(name, pattern) for pattern in patterns), name
+    assert any(d.startswith("jinja2") for d in project["project"]["dependencies"])
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_the_templates(tmp_path: Path):
+    arguments = ["-q", "build", "-b", str(tmp_path), "build_py"]
+    code = f"import os; from setuptools import setup; os.chdir({str(ROOT)!r}); "
+    code += f"setup(script_args={arguments!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=tmp_path)
+    (built,) = tmp_path.glob("lib*")
+    held = {p.name for p in (built / "panas_cli" / "report" / "templates").iterdir()}
+    assert held >= {"run.html", "base.html", "style.css", "compared.html"}
