@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test slow thorough test-flower flower-demo lint types notebooks pair check clean
 
-run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
-	$(BIN)/panas run --preset demo --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
+run: $(VENV)/.installed  ## the first run: eight sites of the embedded data set join, search, tune, train, are audited
+	$(BIN)/panas run $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the quick tests
 	$(PYTEST) -m "not slow and not thorough and not flower" $(ARGS)

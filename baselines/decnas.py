@@ -138,8 +138,15 @@ class Schedule:
 def planned(
     rounds: int, ends: tuple[float, float], turns: Sequence[int], candidates: int, drop: float
 ) -> Schedule:
-    """As many of the iterations, each with its `turns`, as fit between the first and the last
-    rounds, whose shares of all are `ends`."""
+    """As many of the iterations as fit between the first and the last rounds.
+
+    Args:
+        rounds: of the run.
+        ends: shares of the rounds before and after the search, in [0, 1], together 1 at most.
+        turns: of each iteration, in order.
+        candidates: with which an iteration begins, at most.
+        drop: share of these that each turn drops, in [0, 1].
+    """
     start, last = round(ends[0] * rounds), round(ends[1] * rounds)
     left, fitting = rounds - start - last, list[int]()
     for number in turns:
@@ -151,22 +158,40 @@ def planned(
 
 
 def turns_of(iteration: int, numbers: Sequence[int], every: int, dynamic: bool) -> int:
-    """Turns of an iteration (from 1): more of them every so many iterations, or always the most."""
+    """Turns of an iteration.
+
+    Args:
+        iteration: from 1.
+        numbers: of turns, one after the other.
+        every: iterations after which the next of `numbers` holds.
+        dynamic: False: the last of `numbers` always holds.
+    """
     step = (iteration - 1) // every if dynamic else len(numbers)
     return numbers[min(step, len(numbers) - 1)]
 
 
 def dropped(candidates: int, alive: int, drop: float) -> int:
-    """How many a turn drops: a share of the iteration's first ones, rounded up; one stays.
+    """How many candidates a turn drops, rounded up; one stays.
 
     Line 25 prints the maximum of both, which would always leave one; the text and Table 3 need the
     minimum. It is of the first ones: 33 % drop all but one in 3 turns.
+
+    Args:
+        candidates: with which the iteration began.
+        alive: those that are left before the turn.
+        drop: share of `candidates` to drop, in [0, 1].
     """
     return min(math.ceil(drop * candidates - 1e-9), alive - 1)
 
 
 def rounds_of_iteration(candidates: int, turns: int, drop: float) -> int:
-    """Rounds of the run that an iteration takes."""
+    """Rounds of the run that an iteration takes.
+
+    Args:
+        candidates: with which it begins.
+        turns: of the iteration, at least 1.
+        drop: share of `candidates` that each turn drops, in [0, 1].
+    """
     alive, result = candidates, 0
     for _ in range(turns):
         gone = dropped(candidates, alive, drop)
@@ -232,7 +257,13 @@ class Heard:
 
 
 def heard(like: Mapping[str, Weights], updates: Iterable[Update], classes: int) -> Heard:
-    """All updates of a round."""
+    """All updates of a round.
+
+    Args:
+        like: weights of the networks that were sent, by id.
+        updates: of the sites; read one at a time.
+        classes: length of a label histogram.
+    """
     result = Heard(like)
     for update in updates:
         result.add(update, classes)
@@ -244,7 +275,13 @@ Stand = tuple[Progress, Mapping[str, Weights]]
 
 
 def after_round(p: Progress, told: Heard, s: SearchSettings) -> Stand:
-    """What the next round is about."""
+    """What the next round is about.
+
+    Args:
+        p: where the search stood before the round.
+        told: what sites sent in it.
+        s: what the search is of.
+    """
     p = replace(p, played=p.played + 1, sites={**p.sites, **told.facts})
     models = {c.id: told.like[c.id] for c in p.asked}
     whole = told.like[GLOBAL]
@@ -277,7 +314,13 @@ def after_round(p: Progress, told: Heard, s: SearchSettings) -> Stand:
 
 
 def begun(p: Progress, weights: Weights, s: SearchSettings) -> Stand:
-    """The next iteration, once the first rounds are over; final tuning where there is none."""
+    """The next iteration, once the first rounds are over; final tuning where there is none.
+
+    Args:
+        p: where the search stands, its last iteration over.
+        weights: of the global network.
+        s: what the search is of.
+    """
     same = {GLOBAL: weights}
     if p.phase == "final" or p.played < s.schedule.start:
         return p, same
@@ -286,7 +329,7 @@ def begun(p: Progress, weights: Weights, s: SearchSettings) -> Stand:
     if t > len(s.schedule.turns) or p.resource <= s.target * full:
         return over
     budget = max(s.target * full, p.resource - s.reduction * s.decay ** (t - 1) * full)
-    result = pruned(with_weights(s.whole, p.widths, weights), budget, s)
+    result = _pruned(_with_weights(s.whole, p.widths, weights), budget, s)
     if not result:
         return over
     listed = tuple(
@@ -308,7 +351,7 @@ def begun(p: Progress, weights: Weights, s: SearchSettings) -> Stand:
     return p, {**same, **models}
 
 
-def pruned(
+def _pruned(
     model: nn.Sequential, budget: float, s: SearchSettings
 ) -> list[tuple[int, nn.Sequential]]:
     """Line 6: the candidates within a budget, or the rival's one."""
@@ -321,7 +364,13 @@ def pruned(
 def grouped(
     known: Mapping[int, SiteFacts], groups: int, s: SearchSettings
 ) -> tuple[tuple[int, ...], ...]:
-    """Line 5: sites by group; of one that has told nothing yet, the average is assumed."""
+    """Line 5: sites by group.
+
+    Args:
+        known: what sites have sent, by number; of the others the average is assumed.
+        groups: how many, at most one a site.
+        s: for the number of sites, the classes and the balance.
+    """
     samples = [site.samples for site in known.values()]
     average = SiteFacts(round(np.mean(samples)) if samples else 1, (1.0,) * s.classes)
     facts = [known.get(i, average) for i in range(s.sites)]
@@ -332,7 +381,13 @@ def assigned(
     p: Progress, sites: Sequence[int], rng: np.random.Generator
 ) -> list[tuple[Sequence[int], list[Candidate]]]:
     """Lines 14 to 16: each candidate goes to a random group; one that finds none free waits, and is
-    that group's next. Groups with their candidates in order; outside of a search all `sites`."""
+    that group's next. Returns groups, each with its candidates in order.
+
+    Args:
+        p: where the search stands; outside of a search `sites` are the one group.
+        sites: numbers of those that take part.
+        rng: draws the groups.
+    """
     if p.phase != "search":
         return [(sites, list(p.asked))]
     order = rng.permutation(len(p.groups))
@@ -349,7 +404,7 @@ def reports(p: Progress, s: SearchSettings) -> bool:
     return p.phase == "start" and p.played == s.schedule.start - 1 and bool(s.schedule.turns)
 
 
-def with_weights(whole: nn.Sequential, widths: Sequence[int], weights: Weights) -> nn.Sequential:
+def _with_weights(whole: nn.Sequential, widths: Sequence[int], weights: Weights) -> nn.Sequential:
     """The network of these widths, with its weights."""
     model = with_widths(whole, widths)
     model.load_state_dict(dict(weights))
@@ -458,17 +513,35 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is networks to train, or names of those to send; the result is one network."""
+    """An order is networks to train, or names of those to send; the result is one network.
+
+    Args:
+        site: for its settings and facts.
+        memory: unused.
+        order: untrusted.
+    """
     check_networks(site, order, _work(site))
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Steps 1, 4 and 7 at a site: train and test what was sent, or send what was trained."""
+    """Steps 1, 4 and 7 at a site: train and test what was sent, or send what was trained.
+
+    Args:
+        site: its training and validation samples, ledger and settings.
+        memory: networks that wait to be sent, and the record of a `Here`.
+        order: networks to train, or ids of those to send.
+    """
     return search_round(site, memory, order, _work(site))
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep GM_T."""
+    """Keep GM_T.
+
+    Args:
+        site: unused.
+        memory: the record of a `Here`.
+        order: GM_T, its widths, and the sequence of networks.
+    """
     here, told = Here.from_json(memory.record), order.bundle.record
     here = replace(here, widths=tuple(told["widths"]), frontier=tuple(told["frontier"]))
     return Bundle(order.bundle.arrays, here.to_json())
@@ -509,7 +582,14 @@ def server_start(side: Side) -> Bundle:
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Each group's candidates, the network that all train, or the result."""
+    """Each group's candidates, the network that all train, or the result.
+
+    Args:
+        side: configuration and facts.
+        memory: networks by id, and the record of a `Progress`.
+        sites: numbers of those that take part.
+        round: from 1; one past the last asks for the result.
+    """
     p = Progress.from_json(memory.record)
     if round > side.config.federation.planned_rounds:
         record = {"widths": p.widths, "frontier": [asdict(point) for point in p.frontier]}
@@ -531,7 +611,14 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Steps 2 to 6, as the search stands."""
+    """Steps 2 to 6, as the search stands.
+
+    Args:
+        side: configuration and facts.
+        memory: networks by id, and the record of a `Progress`, before the round.
+        updates: networks, accuracies or label counts of the sites.
+        rng: unused.
+    """
     p = Progress.from_json(memory.record)
     like = {c.id: memory.part(c.id) for c in p.asked} | {GLOBAL: memory.part(GLOBAL)}
     told = heard(like, updates, side.facts.classes)

@@ -161,7 +161,13 @@ def site_start(site: Site) -> Bundle:
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Steps 1 and 3: the gradients that are asked for, each batch paid before it is drawn."""
+    """Steps 1 and 3: the gradients that are asked for, each batch paid before it is drawn.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: the site's accounts of both parts; its network is not read.
+        order: the network, and for equation 7 the weights before their last step.
+    """
     o, network = options_of(site.config, Options), loaded(site, order.bundle)
     sends, accounts, receipts = asked(site.config, order.round), _accounts(memory), list[str]()
     free = sends == "E" and o.evaluation == "plain"
@@ -197,7 +203,13 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep the last network."""
+    """Keep the last network.
+
+    Args:
+        site: unused.
+        memory: its accounts are kept.
+        order: the last network and its genotype.
+    """
     genotype = order.bundle.record["genotype"]
     return Bundle(order.bundle.part("network"), {**memory.record, "genotype": genotype})
 
@@ -241,7 +253,14 @@ def server_start(side: Side) -> Bundle:
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """The network for all; for equation 7 also the weights before their last step."""
+    """The network for all; for equation 7 also the weights before their last step.
+
+    Args:
+        side: for the settings.
+        memory: the network, its genotype, and perhaps the weights before.
+        sites: numbers of those that take part.
+        round: from 1.
+    """
     sent = named("network", memory.part("network"))
     if memory.part("before") and asked(side.config, round) == "A":
         sent |= named("before", memory.part("before"))
@@ -252,7 +271,14 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Steps 2 and 4: descend along the mean gradient; after the search, begin the last network."""
+    """Steps 2 and 4: descend along the mean gradient; after the search, begin the last network.
+
+    Args:
+        side: configuration and facts.
+        memory: the network, its velocity and genotype, before the round.
+        updates: gradients by name of the parameter.
+        rng: unused.
+    """
     o, spec = options_of(side.config, Options), spec_of(side.config, side.facts)
     number, arrays = memory.record["round"] + 1, memory.part("network")
     sends, velocity = asked(side.config, number), memory.part("velocity")

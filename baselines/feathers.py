@@ -180,7 +180,13 @@ def site_start(site: Site) -> Bundle:
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Steps 2 to 4; a site whose budget does not pay for that sits out."""
+    """Steps 2 to 4; a site whose budget does not pay for that sits out.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: the record of a `SiteState`; its weights are not read.
+        order: the network, and the `Trial` of the round.
+    """
     state, trial = SiteState.from_json(memory.record), Trial(**order.bundle.record)
     state = replace(state, architecture=trial.architecture, weights=current(site, state.weights))
     state = replace(state, alphas=current(site, state.alphas))
@@ -210,7 +216,13 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep the last average, and how hyperparameters were chosen."""
+    """Keep the last average, and how hyperparameters were chosen.
+
+    Args:
+        site: unused.
+        memory: the record of a `SiteState`.
+        order: the last average, its architecture, and the trace of the settings.
+    """
     state, record = SiteState.from_json(memory.record), order.bundle.record
     state = replace(state, architecture=record["architecture"], trace=record["trace"])
     return Bundle(order.bundle.arrays, state.to_json())
@@ -247,7 +259,14 @@ def server_start(side: Side) -> Bundle:
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Step 1: the same for all; at the end also the trace of the hyperparameters."""
+    """Step 1: the same for all; at the end also the trace of the hyperparameters.
+
+    Args:
+        side: for the settings to choose from.
+        memory: the network, and the record of a `ServerState`.
+        sites: numbers of those that take part.
+        round: from 1; one past the last asks for the result.
+    """
     state, o = ServerState.from_json(memory.record), options_of(side.config, Options)
     record: dict[str, Any] = {"architecture": state.architecture}
     if round > side.config.federation.rounds:
@@ -261,7 +280,14 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 5; after the last round of the search stage, the chosen network from scratch."""
+    """Step 5; after the last round of the search stage, the chosen network from scratch.
+
+    Args:
+        side: configuration and facts.
+        memory: the network, and the record of a `ServerState`, before the round.
+        updates: rewards in an HO phase, else networks, each with its number of samples.
+        rng: draws the settings of the next HO phase.
+    """
     state, o = ServerState.from_json(memory.record), options_of(side.config, Options)
     mean, changes = Mean(), []
     for update in updates:
@@ -311,9 +337,14 @@ def reward(changes: Iterable[tuple[float, float]]) -> float:
 def after(
     course: Course, reward: float | None, rounds: int, length: int, rng: np.random.Generator
 ) -> Course:
-    """The state after a round, with `rounds` to come; `reward` is of a setting that was measured.
+    """The state after a round.
 
-    None for that where no site could tell: the setting then counts as not measured.
+    Args:
+        course: before the round.
+        reward: of the setting that was measured; None, where no site measured it, leaves it out.
+        rounds: still to come in the stage.
+        length: rounds of a training phase.
+        rng: draws the settings of the next HO phase.
     """
     if not course.waiting:
         if course.left > 1:

@@ -91,7 +91,13 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is a network like the site's."""
+    """An order is a network like the site's.
+
+    Args:
+        site: unused.
+        memory: its network has the expected names, shapes and types.
+        order: untrusted.
+    """
     check_record(order.bundle.record)
     check_weights(order.bundle.arrays, memory.arrays)
 
@@ -99,7 +105,14 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
 def site_round(
     site: Site, memory: Bundle, order: Order, penalty: MakePenalty | None = None
 ) -> Turn:
-    """Step 2: train what was sent; a penalty of it is what `baselines.fedprox` adds."""
+    """Step 2: train what was sent.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: what the site still plans to spend; its weights are not read.
+        order: the network to train.
+        penalty: makes a further term of the loss of the network as sent (`baselines.fedprox`).
+    """
     model = _loaded(site, order.bundle.arrays)
     objective = Objective(penalty=penalty(model)) if penalty else CROSS_ENTROPY
     optimizer = optimizer_of(_options(site.config))
@@ -109,7 +122,13 @@ def site_round(
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep the last average."""
+    """Keep the last average.
+
+    Args:
+        site: unused.
+        memory: its plan is kept.
+        order: the last average.
+    """
     return Bundle(order.bundle.arrays, memory.record)
 
 
@@ -135,7 +154,14 @@ orders = orders_for_all
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 3: the weighted mean; the old weights if nobody sent any."""
+    """Step 3: the weighted mean; the old weights if nobody sent any.
+
+    Args:
+        side: for the option `weighting`.
+        memory: the network before the round.
+        updates: trained networks, each with the site's number of training samples.
+        rng: unused.
+    """
     equal = _options(side.config).weighting == "equal"
     mean = Mean(memory.arrays)
     for update in updates:

@@ -80,13 +80,25 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is a header like the site's."""
+    """An order is a header like the site's.
+
+    Args:
+        site: unused.
+        memory: its header has the expected names, shapes and types.
+        order: untrusted.
+    """
     check_record(order.bundle.record)
     check_weights(order.bundle.arrays, memory.part("header"))
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Steps 2 and 3."""
+    """Steps 2 and 3.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: the site's network, and what it still plans to spend.
+        order: the header to train with.
+    """
     o = options_of(site.config, Options)
     with_header = {**memory.arrays, **named("header", order.bundle.arrays)}
     model = loaded(site, _network(site), with_header)
@@ -95,7 +107,13 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep the network of step 2, or the last header on its bottom."""
+    """Keep the network of step 2, or the last header on its bottom.
+
+    Args:
+        site: for the option `keep`.
+        memory: the network of step 2.
+        order: the last header.
+    """
     if options_of(site.config, Options).keep == "local":
         return memory
     return Bundle({**memory.arrays, **named("header", order.bundle.arrays)}, memory.record)
@@ -124,7 +142,14 @@ orders = orders_for_all
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 4: cross-entropy of one class mean after the other."""
+    """Step 4: cross-entropy of one class mean after the other.
+
+    Args:
+        side: for the options, and the number of classes.
+        memory: the header before the round.
+        updates: class means (classes, d) of each site, with their classes.
+        rng: unused.
+    """
     o, classes = options_of(side.config, Options), side.facts.classes
     header = nn.Linear(o.width, classes)
     header.load_state_dict(dict(memory.arrays))

@@ -29,7 +29,14 @@ server_start, predictor, size = fedgh.server_start, fedgh.predictor, fedgh.size
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 4, which changes nothing."""
+    """Step 4, which changes nothing.
+
+    Args:
+        side: for the options, and the number of classes.
+        memory: the header, returned as it is.
+        updates: class means, checked and dropped.
+        rng: unused.
+    """
     for update in updates:
         means_in(update.bundle, side.facts.classes, options_of(side.config, Options).width)
     return memory

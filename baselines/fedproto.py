@@ -53,7 +53,13 @@ from panas.training.any_model import Objective, logits_of
 
 @keeps_samples_apart
 class Headed(nn.Module):
-    """From images to (n, classes + d): logits of a linear head, then what it was given."""
+    """From images to (n, classes + d): logits of a linear head, then what it was given.
+
+    Args:
+        bottom: from images to representations (n, d).
+        width: d.
+        classes: logits of the head.
+    """
 
     def __init__(self, bottom: nn.Module, width: int, classes: int) -> None:
         super().__init__()
@@ -99,14 +105,26 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is a prototype for each class, and which classes have one."""
+    """An order is a prototype for each class, and which classes have one.
+
+    Args:
+        site: for its settings, and the number of classes.
+        memory: unused.
+        order: untrusted.
+    """
     check_record(order.bundle.record)
     check_weights(order.bundle.arrays, _no_prototypes(site.config, site.facts).arrays)
     check_flags(order.bundle.arrays["known"])
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Steps 2 and 3."""
+    """Steps 2 and 3.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: the site's network, and what it still plans to spend.
+        order: the global prototypes.
+    """
     o = options_of(site.config, Options)
     prototypes, known = (order.bundle.arrays[name].to(site.device) for name in PROTOTYPES)
     loss = prototype_loss(prototypes, known, o.importance)
@@ -115,7 +133,13 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Keep the last prototypes beside the network."""
+    """Keep the last prototypes beside the network.
+
+    Args:
+        site: unused.
+        memory: the site's network.
+        order: the last global prototypes.
+    """
     prototypes = {name: order.bundle.arrays[name] for name in PROTOTYPES}
     return Bundle({**memory.arrays, **prototypes}, memory.record)
 
@@ -157,7 +181,14 @@ orders = orders_for_all
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 4, of whatever classes arrive."""
+    """Step 4, of whatever classes arrive.
+
+    Args:
+        side: for the options, and the number of classes.
+        memory: the global prototypes before the round.
+        updates: prototypes of each site, with their classes and counts.
+        rng: unused.
+    """
     o, classes = options_of(side.config, Options), side.facts.classes
     sums = torch.zeros(classes, o.width, dtype=torch.float64)
     weights = torch.zeros(classes, dtype=torch.float64)
@@ -176,8 +207,13 @@ def server_round(
 def prototype_loss(
     prototypes: Float[Tensor, "classes d"], known: Tensor, importance: float
 ) -> Loss:
-    """Cross-entropy plus lambda times the mean squared distance to the prototype of a sample's
-    class, where that is known; of outputs (n, classes + d)."""
+    """Cross-entropy of outputs (n, classes + d), plus a distance to the prototype of the class.
+
+    Args:
+        prototypes: one a class; that of a class without any is not read.
+        known: (classes,), 1 for each class that has a prototype, else 0.
+        importance: lambda, weight of the mean squared distance, 0 or more.
+    """
     classes = len(prototypes)
 
     def loss(outputs: Tensor, y: Tensor) -> Tensor:

@@ -50,7 +50,13 @@ class Options(fedavg.Options):
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Step 2: train what was sent, and stay near it."""
+    """Step 2: train what was sent, and stay near it.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: what the site still plans to spend.
+        order: w^t.
+    """
     mu = options_of(site.config, Options).proximal
     return fedavg.site_round(site, memory, order, partial(distance, mu=mu))
 

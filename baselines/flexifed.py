@@ -106,7 +106,13 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is the layers that are averaged of the site's network."""
+    """An order is the layers that are averaged of the site's network.
+
+    Args:
+        site: for its number, settings and facts.
+        memory: its network has the expected shapes and types.
+        order: untrusted.
+    """
     check_record(order.bundle.record)
     groups = _groups(Side(site.config, site.facts, site.public))
     shared = groups[depth_of(site.config, site.id)]
@@ -114,14 +120,26 @@ def check_order(site: Site, memory: Bundle, order: Order) -> None:
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Step 2: train the network with the layers that were sent."""
+    """Step 2: train the network with the layers that were sent.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: the site's network, and what it still plans to spend.
+        order: averaged layers, which replace the site's.
+    """
     sent = Bundle({**memory.arrays, **order.bundle.arrays}, memory.record)
     how = LocalTraining(optimizer=optimizer_of(options_of(site.config, Options)), round=order.round)
     return weights_round(site, _loaded(site, sent.arrays), sent, how)
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Take the last averages."""
+    """Take the last averages.
+
+    Args:
+        site: unused.
+        memory: the site's network.
+        order: the last averages, which replace the site's layers.
+    """
     return Bundle({**memory.arrays, **order.bundle.arrays}, memory.record)
 
 
@@ -146,7 +164,14 @@ def server_start(side: Side) -> Bundle:
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Step 1: each site's own layers; those of one depth are sent the same."""
+    """Step 1: each site's own layers; those of one depth are sent the same.
+
+    Args:
+        side: for the depths of the run's sites, and the strategy.
+        memory: averaged layers, each under the depths that share it.
+        sites: numbers of those that take part.
+        round: unused.
+    """
     of_depth = {
         depth: Bundle({name: memory.arrays[_key(group, name)] for name, group in groups.items()})
         for depth, groups in _groups(side).items()
@@ -157,7 +182,14 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Step 3: the mean of each layer over those who share it; the old one if none of them sent."""
+    """Step 3: the mean of each layer over those who share it; the old one if none of them sent.
+
+    Args:
+        side: for the depths of the run's sites, and the strategy.
+        memory: averaged layers before the round, each under the depths that share it.
+        updates: trained networks, each of its site's depth.
+        rng: unused.
+    """
     networks, groups = _networks(side), _groups(side)
     means = defaultdict[str, Mean](Mean)
     for update in updates:

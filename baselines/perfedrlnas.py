@@ -107,7 +107,13 @@ class OverlapMean:
         self._weights = {k: torch.zeros_like(t) for k, t in self._sums.items()}
 
     def add(self, arrays: Mapping[str, Tensor], like: Mapping[str, Tensor], weight: float) -> None:
-        """Add a network with a weight above 0; BadInput if it is not of the shapes of `like`."""
+        """Add a network; BadInput if it is not of the shapes of `like`.
+
+        Args:
+            arrays: its weights by name.
+            like: arrays of the names and shapes that it should have.
+            weight: above 0.
+        """
         check_arrays(arrays, like)
         for name, array in arrays.items():
             place = window(self._whole[name].shape, array.shape)
@@ -180,14 +186,26 @@ def site_start(site: Site) -> Bundle:
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is a choice from the menus, and the sub-network's weights."""
+    """An order is a choice from the menus, and the sub-network's weights.
+
+    Args:
+        site: for its settings and facts.
+        memory: unused.
+        order: untrusted.
+    """
     check_record(order.bundle.record, choice=list)
     choice = _space(site.config).checked(order.bundle.record["choice"])
     check_weights(order.bundle.arrays, _like(site.config, site.spec, choice))
 
 
 def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
-    """Step 2: train the sub-network that was sent, and measure it."""
+    """Step 2: train the sub-network that was sent, and measure it.
+
+    Args:
+        site: its training and validation samples, ledger and settings.
+        memory: what the site still plans to spend; its weights are not read.
+        order: a sub-network and its weights.
+    """
     choice, arrays = _choice_in(order.bundle), order.bundle.arrays
     model = _loaded(site, choice, arrays)
     shared = accuracy_at(site, model)
@@ -206,7 +224,13 @@ def site_round(site: Site, memory: Bundle, order: Order) -> Turn:
 
 
 def site_finish(site: Site, memory: Bundle, order: Order) -> Bundle:
-    """Take the likeliest sub-network, and train it once more if the budget pays for it."""
+    """Take the likeliest sub-network, and train it once more if the budget pays for it.
+
+    Args:
+        site: its training samples, ledger and settings.
+        memory: what the site still plans to spend; its weights are not read.
+        order: the likeliest sub-network and its weights.
+    """
     choice, weights = _choice_in(order.bundle), dict(order.bundle.arrays)
     spending = spending_in(memory)
     if options_of(site.config, Options).adapt:
@@ -238,7 +262,14 @@ def server_start(side: Side) -> Bundle:
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
-    """Step 1: a drawn sub-network for each; after the last round, the likeliest."""
+    """Step 1: a drawn sub-network for each; after the last round, the likeliest.
+
+    Args:
+        side: for the settings and the run's seed.
+        memory: the super-network and the policies.
+        sites: numbers of those that take part.
+        round: from 1; seeds the draw.
+    """
     whole, spec = memory.part("network"), spec_of(side.config, side.facts)
     bundles = dict[int, Bundle]()
     for site in sites:
@@ -251,7 +282,14 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
 def server_round(
     side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
 ) -> Bundle:
-    """Steps 3 and 4: the masked means, and what the policies learn of the rewards."""
+    """Steps 3 and 4: the masked means, and what the policies learn of the rewards.
+
+    Args:
+        side: for the settings and the run's seed.
+        memory: the super-network and the policies before the round.
+        updates: trained sub-networks, each with its number of samples and perhaps a reward.
+        rng: unused.
+    """
     config, spec = side.config, spec_of(side.config, side.facts)
     o, mean = options_of(config, Options), OverlapMean(memory.part("network"))
     rewards = dict[int, tuple[Choice, float]]()
@@ -267,7 +305,14 @@ def server_round(
 
 
 def choice_of(config: RunConfig, memory: Bundle, site: int, round: int) -> Choice:
-    """The sub-network of a site in a round, as its policy stands before it."""
+    """The sub-network of a site in a round, as its policy stands before it.
+
+    Args:
+        config: for the space and the run's seed.
+        memory: the server's, with the policies before the round.
+        site: number of the site.
+        round: from 1; past the last one the likeliest is chosen.
+    """
     logits, menus = Policies.of(memory.part("policies")).logits[site], _space(config).menus
     if round > config.federation.rounds:
         return likeliest(logits, menus)

@@ -285,7 +285,13 @@ def _noise_of(about: Mapping[str, Any], name: str) -> float | None:
 
 
 def check_form(again: bytes, content: bytes, kind: str) -> None:
-    """Refuse bytes that are not the one form of what they say, as encoding it `again` gives it."""
+    """Refuse bytes that are not the one form of what they say.
+
+    Args:
+        again: what encoding the decoded message gives.
+        content: the bytes that came.
+        kind: of the message, for the text of a refusal.
+    """
     if again != content:
         raise BadInput(
             f"expected {_a(kind)} in its one form, got {len(content)} bytes that encoding it again "

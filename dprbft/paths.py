@@ -73,10 +73,15 @@ sum_refusals_file = _file("secure_sum.refused.jsonl")  # unmaskings that it refu
 state_file = _file("state.safetensors")  # where it stands after its last round
 scores_file = _file("rounds.jsonl")  # accuracies of each of its rounds; they never leave
 report_file = _file("report.json")  # how its network does, and what that must beat
-model_file = _file("models/kept.safetensors")  # the network that validation selected
 predictor_file = _file("models/predictor.safetensors")  # all that a site predicts with (joined)
 # That of the last round, whose bottom computed the last release.
 last_model_file = _file("models/last.safetensors")
+
+
+def model_file(home: Path) -> Path:
+    """A site's network; where an older version has written one, under the name that it had."""
+    older, file = home / "models/kept.safetensors", home / "models/network.safetensors"
+    return older if older.is_file() and not file.is_file() else file
 
 
 def round_folder(server: Path, round: int) -> Path:
@@ -90,7 +95,13 @@ def sum_folder(server: Path, round: int) -> Path:
 
 
 def arrived_file(server: Path, round: int, site: int) -> Path:
-    """A site's masked vector, as it arrived."""
+    """A site's masked vector, as it arrived.
+
+    Args:
+        server: folder of the server in the run.
+        round: of the secure sum, from 1.
+        site: number of the site.
+    """
     return sum_folder(server, round) / f"masked-{site:04d}.safetensors"
 
 

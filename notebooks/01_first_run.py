@@ -18,7 +18,7 @@
 # Each sends one noised message and gets one shared head back, which it adapts to its own samples under its own
 # budget; and each evolves a small network for its own mix that learns all of that. Then we attack what left them.
 #
-# `panas run --preset demo` does all of this from the shell, and `dprbft.simulate` in one call from Python (`06_searching`). Here
+# `panas run --preset demo --dataset digits` does all of this from the shell, and `dprbft.simulate` in one call from Python (`06_searching`). Here
 # we take it stage by stage.
 
 # %%

@@ -260,7 +260,7 @@ for place in view.sites:
 # ## Predict
 #
 # A site's predictor is one file. It stays with the site, because its weights were chosen on validation samples that
-# nothing covers. The student alone (`models/kept.safetensors`) may be shown to whomever the spent epsilon is shown to.
+# nothing covers. The student alone (`models/network.safetensors`) may be shown to whomever the spent epsilon is shown to.
 
 # %%
 predictor = panas.load(predictor_file(view.sites[0].home))

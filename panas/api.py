@@ -250,7 +250,8 @@ def tune(
 def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | Predictor:
     """Read what a search, a tuning or a federation's run has saved: a network, or a predictor.
 
-    Both have `predict`, `probabilities`, `class_names` and `facts`.
+    Both have scikit-learn's `predict`, `predict_proba` and `classes_`, besides `probabilities`,
+    `class_names` and `facts`.
 
     Args:
         path: folder of a search or a tuning, or a file of a network or predictor, as in a run's

@@ -13,12 +13,17 @@ from panas_cli import commands
 from panas_cli.options import (
     CompareRequest,
     FailOn,
+    Leaving,
     Reach,
     ReportRequest,
     Request,
     check_claim,
+    checked_export,
     checked_folder,
+    checked_input,
     checked_reach,
+    checked_results,
+    checked_source,
     checked_workers,
     numbers,
     refuse_used,
@@ -28,6 +33,11 @@ from panas_cli.options import (
 
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, Argument(help="A run directory.")]
+Models = Annotated[
+    Path,
+    Argument(metavar="RUN", help="A run directory, or a file of a network or predictor."),
+]
+Site = Annotated[str | None, Option("--site", help="Whose, by name; not needed for a file.")]
 Clients = Annotated[
     list[str] | None,
     Option("--client", help="A site by name or number (default 0). May be repeated."),
@@ -58,6 +68,12 @@ def run(
     refuse_used(request)
     reach = checked_reach(request, Reach(engine, hub, facts))
     commands.run.run(request, reach)
+
+
+@with_common
+def plan(request: Request) -> None:
+    """Show what a run would do, cost and send: minutes, bytes and epsilon; nothing is charged."""
+    commands.plan.plan(request)
 
 
 @with_common
@@ -161,6 +177,52 @@ def audit_model(
     commands.audit.audit_model(model, config, out, fail_on, json)
 
 
+def predict(
+    source: Models,
+    input: Annotated[
+        str, Option("--input", help="An .npz, .csv, picture, or folder of pictures; no labels.")
+    ],
+    site: Site = None,
+    with_: Annotated[
+        Literal["predictor", "network"] | None,
+        Option("--with", help="What classifies (default: the predictor, if there is one)."),
+    ] = None,
+    out: Annotated[Path | None, Option(help="A .csv or .json file (default: stdout).")] = None,
+    json: Json = False,
+) -> None:
+    """Classify new samples: class and probabilities of each, as CSV or JSON."""
+    checked_source(source)
+    checked_input(input)
+    checked_results(out, json)
+    commands.predict.predict(source, input, site, with_, out, json)
+
+
+def export(
+    source: Models,
+    site: Site = None,
+    format: Annotated[
+        Literal["onnx", "torch", "safetensors"], Option(help="Of the file: .onnx, .pt2, ...")
+    ] = "onnx",
+    out: Annotated[
+        Path | None, Option(help="The file (default: the site's name, in this folder).")
+    ] = None,
+    although_it_must_stay: Annotated[
+        bool,
+        Option("--although-it-must-stay", help="Export what nothing protects; its card says so."),
+    ] = False,
+    with_accuracy: Annotated[
+        bool,
+        Option("--with-accuracy", help="Tell its test accuracy, which no epsilon covers."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Export a site's network as a program, with a model card, if it may leave."""
+    checked_source(source)
+    checked_export(out, format)
+    leaving = Leaving(although_it_must_stay, with_accuracy)
+    commands.export.export(source, site, format, out, leaving, json)
+
+
 def ledger(
     folder: Annotated[Path, Argument(help="A run directory, or a site's folder.")],
     group: Annotated[int, Option("--group", help="Epsilon of a user with so many samples.")] = 1,
@@ -207,5 +269,16 @@ def config(request: Request) -> None:
     commands.config.config(request)
 
 
-COMMANDS = (run, search, tune, train, compare, audit, audit_model, ledger, epsilon, report, config)
+def doctor(
+    out: Annotated[Path, Option(help="The folder that runs are to be in.")] = Path(),
+    json: Json = False,
+) -> int:
+    """Check this machine: versions, cores, GPU, disk, extras; exit code 1 if panas cannot run."""
+    return commands.doctor.doctor(checked_folder(out), json)
+
+
+COMMANDS = (
+    *(run, plan, search, tune, train, compare, predict, export),
+    *(audit, audit_model, ledger, epsilon, report, config, doctor),
+)
 """In the order of the help."""

@@ -257,6 +257,54 @@ def checked_folder(path: Path) -> Path:
     return path
 
 
+def checked_source(path: Path) -> Path:
+    """A folder or file that is there."""
+    if not path.exists():
+        raise BadInput(
+            f"expected a run directory, or a file of a network or predictor, at {path}, found "
+            "none; check the path"
+        )
+    return path
+
+
+def checked_input(data: str) -> str:
+    """A path of samples that is there."""
+    if not Path(data).expanduser().exists():
+        raise BadInput(f"expected samples at {data}, found none; check --input")
+    return data
+
+
+RESULTS = (".csv", ".json")
+
+
+def checked_results(out: Path | None, json: bool) -> Path | None:
+    """A file for predictions, by its ending, which must be .json where JSON is asked for."""
+    endings = RESULTS[1:] if json else RESULTS
+    if out is not None and (out.suffix.lower() not in endings or out.is_dir()):
+        expected = " or ".join(endings)
+        raise BadInput(f"expected a {expected} file as --out, got {out}; name another")
+    return out
+
+
+FORMATS = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
+
+
+def checked_export(out: Path | None, format: str) -> Path | None:
+    """A file for a network, by its ending; None for none."""
+    ending = FORMATS[format]
+    if out is not None and (out.suffix.lower() != ending or out.is_dir()):
+        raise BadInput(f"expected a {ending} file as --out for {format}, got {out}; name another")
+    return out
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What an owner lets leave that no epsilon covers."""
+
+    although_it_must_stay: bool = False
+    with_accuracy: bool = False
+
+
 def checked_reach(request: Request, reach: Reach) -> Reach:
     """How sites are reached, as far as the arguments show that it fits."""
     own = request.settings.get("federation", {})
@@ -300,7 +348,13 @@ def checked_workers(shadows: int, workers: int | None) -> int:
 
 
 def check_claim(epsilon: float | None, delta: float, accuracy: float | None) -> None:
-    """Refuse what is known of a network trained elsewhere, where it is out of range."""
+    """Refuse what is known of a network trained elsewhere, where it is out of range.
+
+    Args:
+        epsilon: above 0; None: none is claimed.
+        delta: in (0, 1).
+        accuracy: in [0, 1]; None: unknown.
+    """
     if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
         raise BadInput(
             f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}; fix them"
@@ -310,7 +364,13 @@ def check_claim(epsilon: float | None, delta: float, accuracy: float | None) -> 
 
 
 def numbers(option: str, text: str, positive: bool = False) -> list[float]:
-    """Finite numbers between commas."""
+    """Finite numbers between commas; BadInput for others.
+
+    Args:
+        option: the option that takes them, for the message.
+        text: what the user gave.
+        positive: whether all must be above 0.
+    """
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError as e:

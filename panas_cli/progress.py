@@ -24,12 +24,16 @@ from panas_cli.text.sentences import sentence
 
 EVERY = 30.0
 """Seconds between two lines that say what is left, where there is no terminal."""
+CALM = 2.0
+"""Seconds that a line of a log waits for after the one before; the last of a stage never waits."""
 MOST_ROWS = 8
 """Sites shown at once."""
 WIDEST = 20
 """Columns for a site's name on a terminal; a longer one is cut."""
 ESSENTIAL = ("generation", "trial", "best")
 """Columns that a narrow terminal shows."""
+LOGGED = (*ESSENTIAL, "value", "tried")
+"""Columns of a log."""
 Cell = tuple[str, str, int]
 """Name, text, and the least width that keeps lines below each other aligned."""
 
@@ -64,7 +68,15 @@ class Track:
     def take(
         self, record: Mapping[str, Any], step: int, total: int, now: float, live: bool
     ) -> None:
-        """Add a record: step of total, at a time, just written (`live`) or before."""
+        """Add a record.
+
+        Args:
+            record: a line of the site's log.
+            step: that it ends, from 1.
+            total: steps of the stage.
+            now: seconds, on the clock of `since`.
+            live: whether it was written just now, not before this process began.
+        """
         self.records.append(record)
         self.step, self.total = step, total
         if not live:
@@ -79,7 +91,14 @@ class Track:
             self.since, self.before, self.ran = now, work[-1], True
 
     def scored(self, candidates: int, at_most: int, generations: int, now: float) -> bool:
-        """Add how many candidates have been scored; whether they are the first of the search."""
+        """Add how many candidates have been scored; whether they are the first of the search.
+
+        Args:
+            candidates: scored so far, at least 1.
+            at_most: in all.
+            generations: of the search.
+            now: seconds, on the clock of `since`.
+        """
         first = not self.candidates
         self.candidates, self.at_most, self.total = candidates, at_most, generations
         if not self.records:
@@ -227,6 +246,8 @@ class Display:
         self._clock = clock
         self._began = self._freed = self._shown_at = clock()
         self._stage = ""
+        self._reports = self._total = 0  # of the stage
+        self._steps: set[str] = set()  # that a line was due of
         self._tracks: dict[str, Track] = {}
         self._remaining: Remaining | None = None
         self._lock = threading.Lock()
@@ -255,6 +276,8 @@ class Display:
                 self._remaining.stage(name, total)
             self._tracks.clear()
             self._freed = self._clock()
+            self._reports, self._total = 0, total
+            self._steps.clear()
             if self._bar is None:
                 self._line(TITLES[name])
                 return
@@ -276,7 +299,9 @@ class Display:
             if self._remaining:
                 self._remaining.report()
             if self._bar is None:
-                self._line(text)
+                self._reports += 1
+                if text.startswith("warning") or self._reports >= self._total or self._is_calm():
+                    self._line(f"{self._reports}/{self._total} {text}")
                 self._show_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
@@ -286,11 +311,25 @@ class Display:
     def generation(
         self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True
     ) -> None:
-        """Show one generation: a line of a search's log; `live` if it ran just now."""
+        """Show one generation.
+
+        Args:
+            site: name of the site.
+            record: a line of a search's log.
+            total: generations of the search.
+            live: whether it ran just now.
+        """
         self._step(site, record, generation_cells, record["generation"], total, live)
 
     def candidates(self, site: str, scored: int, at_most: int, generations: int) -> None:
-        """Show how many candidates a search has scored, of so many in all at most."""
+        """Show how many candidates a search has scored.
+
+        Args:
+            site: name of the site.
+            scored: candidates so far.
+            at_most: candidates in all.
+            generations: of the search.
+        """
         with self._lock:
             track = self._tracks.setdefault(site, Track(self._freed))
             first = track.scored(scored, at_most, generations, self._clock())
@@ -302,7 +341,14 @@ class Display:
                 self._line(f"{site}: {scored} of at most {at_most} candidates{left}")
 
     def trial(self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True) -> None:
-        """Show one trial: a line of a tuning's log; `live` if it ran just now."""
+        """Show one trial.
+
+        Args:
+            site: name of the site.
+            record: a line of a tuning's log.
+            total: trials of the tuning.
+            live: whether it ran just now.
+        """
         self._step(site, record, trial_cells, record["number"] + 1, total, live)
 
     def generations(self, total: int) -> Following:
@@ -343,12 +389,27 @@ class Display:
             track.cells = describe(track)
             if self._bar is not None:
                 self._show()
-            elif live:
-                cells = [f"{name} {text:>{width}}" for name, text, width in track.cells]
+            elif live and self._is_news(record, step == total):
+                cells = [
+                    f"{name} {text:>{width}}"
+                    for name, text, width in track.cells
+                    if name in LOGGED or (name == "failed" and int(text))
+                ]
                 left = f"{track.left} left" if track.left else ""
                 width = max(map(len, self._tracks)) + 1
                 self._line("  ".join([f"{site}:".ljust(width), *cells, left]).rstrip())
                 self._show_left()
+
+    def _is_news(self, record: Mapping[str, Any], last: bool) -> bool:
+        """Whether a line is due of a step that no other site has taken for all."""
+        step = str([record.get(key) for key in ("generation", "best", "best_genome", "number")])
+        new = step not in self._steps or "number" in record
+        self._steps.add(step)
+        return new and (last or self._is_calm())
+
+    def _is_calm(self) -> bool:
+        """Whether the last line of the log is long enough ago."""
+        return self._clock() - self._shown_at >= CALM
 
     def _show_left(self) -> None:
         if self._remaining and (text := self._remaining.now_and_then(self._tracks, self._clock())):
@@ -366,7 +427,7 @@ class Display:
         self._shown_at = self._clock()
         seconds = self._clock() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"
-        print_words(line, self._console)
+        print_words(line, self._console, whole=True)
 
     def __enter__(self) -> "Display":
         if self._live is not None:

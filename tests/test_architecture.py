@@ -30,6 +30,9 @@ HOMES = {
     "gpytorch": ("panas/tuning/",),
     "opacus": ("panas/privacy/",),
     "dp_accounting": ("panas/privacy/accounting/",),
+    "onnx": ("panas/training/export/",),
+    "onnxruntime": ("panas/training/export/",),
+    "onnxscript": ("panas/training/export/",),
     "flwr": ("dprbft/engines/flower/",),
     "cryptography": (
         "dprbft/secure_sum/",

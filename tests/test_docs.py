@@ -1,5 +1,6 @@
 """The code that the documents show, run at a small size."""
 
+import json
 import os
 import re
 import shlex
@@ -9,10 +10,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer
 from forked import commands_of_scripts, run_script
+from PIL import Image
 
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
@@ -104,21 +107,53 @@ def test_every_command_that_is_shown_has_these_options(call: list[str]):
 def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    """Those of its second shell block, at a small size; the last needs a network of one's own."""
-    monkeypatch.chdir(tmp_path)
+    """Those on a run in `runs/first`, at a small size."""
+    blocks = [str(s.values[0]) for s in snippets("") if str(s.id).startswith("README")]
+    assert "make run" in blocks[0]
+    lines = [x.partition("#")[0].rstrip() for block in blocks for x in block.splitlines()]
+    lines = [x for x in lines if "runs/first" in x]
+    assert lines[0] == "panas run --out runs/first"
+    assert len(lines) >= 6
+    call_all(lines, tmp_path, monkeypatch, capsys)
+
+
+def call_all(
+    lines: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    """Commands one after the other, at a small size, where new samples of digits lie."""
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
-    (first, block, *_) = (str(s.values[0]) for s in snippets(""))
-    assert "make run" in first
-    lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
-    for line in [x for x in lines if not x.startswith("panas audit-model")]:
+    x = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
+    np.savez("new.npz", x=x)
+    Path("pictures").mkdir()
+    Image.fromarray(x[0]).save("pictures/one.png")
+    for line in lines:
         assert line.startswith("panas ")
-        small = f" {' '.join(TINY.split())} --clients 2" if " run " in line else ""
+        small = f" {' '.join(TINY.split())} --clients 3" if " run " in line else ""
         small = "" if "--resume" in line else small
         monkeypatch.setattr(sys, "argv", shlex.split(f"{line}{small}"))
         with pytest.raises(SystemExit) as stop:
             main()
         text = capsys.readouterr().err[-2000:]
         assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, text)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_that_use_a_network_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    (block,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/using.md"))
+    lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
+    call_all(lines, tmp_path, monkeypatch, capsys)
+    for name in ("client-000.safetensors", "client-000.md", "out/north.pt2", "shared/north.onnx"):
+        assert (tmp_path / name).is_file()
+    csv, record = (tmp_path / name for name in ("classes.csv", "classes.json"))
+    assert csv.read_text().startswith("file,class,p_0,")
+    assert len(json.loads(record.read_text())["predictions"]) == 5
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():

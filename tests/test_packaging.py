@@ -96,6 +96,7 @@ TOOLS = {
     "mypy": "/mypy",
     "beartype": "beartype.beartype",
     "pycryptodome": "Crypto",
+    "pyyaml": "yaml",
 }
 """Libraries that are called and not imported, and how; or imported by another name."""
 

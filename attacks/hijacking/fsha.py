@@ -159,10 +159,16 @@ def noise_for(budget: Budget, q: float, iterations: int) -> float:
 class SplitClient:
     """One client: its samples and its network, of which nothing but z ever leaves.
 
-    `defence` is DP-SGD on f, of expected batches of min(B, n). `noise` draws its batches and noise,
-    `rng` all else.
     Privacy: `send` and `receive` are all that a server may be given. Other members belong to the
     client's own side, and to the simulation that holds the truth.
+
+    Args:
+        private: its n samples, images.
+        config: B, width of f and rates.
+        defence: DP-SGD on f, of expected batches of min(B, n); None: batches of B, without noise.
+        rng: draws the weights of f, and batches without a defence.
+        noise: draws the defence's batches and noise.
+        device: where f is trained.
     """
 
     def __init__(

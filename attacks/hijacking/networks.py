@@ -16,7 +16,7 @@ def channels(width: float) -> tuple[int, int, int]:
     return k1, k2, k3
 
 
-class Residual(nn.Module):
+class _Residual(nn.Module):
     """ReLU, convolution, ReLU, convolution, beside a shortcut; halves the map with stride 2."""
 
     def __init__(self, before: int, after: int, stride: int = 1) -> None:
@@ -40,10 +40,10 @@ class ResidualNetwork(nn.Sequential):
             nn.Conv2d(image_channels, k1, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2, ceil_mode=True),
-            Residual(k1, k1),
-            Residual(k1, k2, 2),
-            Residual(k2, k2),
-            Residual(k2, k3, 2),
+            _Residual(k1, k1),
+            _Residual(k1, k2, 2),
+            _Residual(k2, k2),
+            _Residual(k2, k3, 2),
         )
 
 
@@ -96,7 +96,7 @@ def critic(z_shape: tuple[int, int, int], width: float, blocks: int) -> nn.Seque
     k, (_, u, v) = channels(width)[2], z_shape
     return nn.Sequential(
         nn.Conv2d(z_shape[0], k, 3, padding=1),
-        *(Residual(k, k) for _ in range(blocks)),
+        *(_Residual(k, k) for _ in range(blocks)),
         nn.Conv2d(k, k, 3, 2, 1),
         nn.Flatten(),
         nn.Linear(k * -(-u // 2) * -(-v // 2), 1),

@@ -73,5 +73,12 @@ def spending_in(memory: Bundle) -> Spending:
 def orders_for_all(
     side: Side, memory: Bundle, sites: Sequence[int], round: int
 ) -> Mapping[int, Bundle]:
-    """The server's arrays, the same for all sites."""
+    """The server's arrays, the same for all sites.
+
+    Args:
+        side: unused.
+        memory: its arrays are sent.
+        sites: numbers of those that take part.
+        round: unused.
+    """
     return dict.fromkeys(sites, Bundle(memory.arrays))

@@ -230,6 +230,11 @@ class MixedCell(nn.Module):
     """A cell whose edges have all operations; the mixtures come from outside, as they are shared.
 
     The operations of all edges, node by node, are in `operations`, one list an edge.
+
+    Args:
+        place: where the cell stands.
+        nodes: of the cell, at least 1.
+        given: operations of an edge, but for "none".
     """
 
     def __init__(self, place: Place, nodes: int, given: Sequence[str]) -> None:
@@ -242,7 +247,13 @@ class MixedCell(nn.Module):
         )
 
     def forward(self, first: Map, second: Map, mixtures: nn.ModuleList) -> Map:
-        """The nodes, joined."""
+        """The nodes, joined.
+
+        Args:
+            first: output of the cell before the last, or of the stem.
+            second: output of the last cell, or of the stem.
+            mixtures: one a node, in order.
+        """
         states = [self.inputs[0](first), self.inputs[1](second)]
         edges = each(self.operations, nn.ModuleList)
         for mixture in mixtures:
@@ -352,12 +363,12 @@ def discretised(network: SuperNetwork, strongest: int = 2) -> Genotype:
     given = network.space.given
 
     def chosen(mixtures: nn.ModuleList) -> tuple[Node, ...]:
-        return tuple(strongest_edges(m, given, strongest) for m in each(mixtures, Mixture))
+        return tuple(_strongest_edges(m, given, strongest) for m in each(mixtures, Mixture))
 
     return Genotype(chosen(network.normal), chosen(network.reduction))
 
 
-def strongest_edges(mixture: Mixture, given: Sequence[str], strongest: int) -> Node:
+def _strongest_edges(mixture: Mixture, given: Sequence[str], strongest: int) -> Node:
     """The edges of one node that are kept, in the order of their inputs."""
     most = mixture.shares().detach()[:, : len(given)].max(1)
     order = sorted(range(len(most.values)), key=lambda edge: (-float(most.values[edge]), edge))

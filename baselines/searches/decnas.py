@@ -77,9 +77,14 @@ def frequencies(histogram: Sequence[float]) -> Float[np.ndarray, "c"]:
 
 
 def partition(sites: Sequence[SiteFacts], groups: int, most: float = BALANCE) -> list[list[int]]:
-    """Positions of sites by group; as many groups as asked for, at most one a site.
+    """Positions of sites by group.
 
     Balanced within `most` where moves and swaps of sites reach that; else as near as they come.
+
+    Args:
+        sites: their samples and label counts.
+        groups: how many; at most one a site is made.
+        most: r, 1 or more.
     """
     count = max(1, min(groups, len(sites)))
     samples = np.array([max(1, site.samples) for site in sites], dtype=np.int64)
@@ -213,7 +218,13 @@ def fused_accuracy(counts: Iterable[tuple[float, float]]) -> float | None:
 
 
 def degradation(before: float, after: float, resources: tuple[float, float]) -> float:
-    """Accuracy lost over resource saved, from the network before an iteration to a candidate."""
+    """Accuracy lost over resource saved, from the network before an iteration to a candidate.
+
+    Args:
+        before: accuracy of the network before the iteration, in [0, 1].
+        after: the candidate's.
+        resources: what the network before and the candidate need, in one unit; the second less.
+    """
     saved = resources[0] - resources[1]
     if saved <= 0:
         raise BadInput(f"expected a candidate that saves some of the resource, got {saved}")
@@ -225,8 +236,10 @@ def ranked(
 ) -> list[Candidate]:
     """The least degradation first; those that nobody reported on last.
 
-    `accuracy` and `resource` are of the network before the iteration. Where nobody has reported on
-    that, the best candidate is taken to have lost nothing.
+    Args:
+        candidates: of one iteration.
+        accuracy: of the network before it; None: the best candidate counts as having lost nothing.
+        resource: that the network before it needs.
     """
     known = [c.accuracy for c in candidates if c.accuracy is not None]
     before = max(known, default=0.0) if accuracy is None else accuracy
@@ -354,7 +367,13 @@ class Here:
         return Here(**{**record, **known})
 
     def paid(self, phase: str, macs: float, sizes: tuple[int, int]) -> "Here":
-        """The same after a round of a phase, with the bytes that came down and went up."""
+        """The same after a round of a phase.
+
+        Args:
+            phase: of the search, as the order names it.
+            macs: multiply-accumulates of the round's training and testing.
+            sizes: bytes that came down, and that went up.
+        """
         (down, up), old = sizes, self.cost.get(phase, Cost())
         cost = Cost(old.macs + macs, old.down + down, old.up + up)
         return replace(self, cost={**self.cost, phase: cost})
@@ -396,8 +415,12 @@ def stand_apart(site: Site) -> bool:
 def label_counts(site: Site, noise: float | None, round: int) -> tuple[list[float], str]:
     """How many training samples there are of each class, and the receipt.
 
-    Privacy: charged, then read; Gaussian noise of multiplier `noise`, exact and unprotected
-    without. A sample (or a whole group) moves the counts by 1 in L2 norm.
+    Args:
+        site: its training samples and ledger.
+        noise: multiplier of the Gaussian noise; None: exact, and charged as unprotected.
+        round: from 1, as the ledger notes it.
+
+    Privacy: charged, then read. A sample (or a whole group) moves the counts by 1 in L2 norm.
     """
     mechanism = Mechanism(LABEL_HISTOGRAM, 1.0, phase="release")
     with charged(site, mechanism, _event(noise), round) as receipt:
@@ -410,6 +433,12 @@ def right_and_wrong(
     site: Site, model: nn.Module, noise: float | None, round: int
 ) -> tuple[list[float], str]:
     """How many validation samples a network gets right, and how many wrong; and the receipt.
+
+    Args:
+        site: its validation samples and ledger.
+        model: on the site's device.
+        noise: multiplier of the Gaussian noise; None: exact, and charged as unprotected.
+        round: from 1, as the ledger notes it.
 
     Privacy: as `label_counts`. Both counts leave, so that the number of samples does not; one
     sample is in one of the two.
@@ -452,13 +481,25 @@ class SiteWork:
     def network(
         self, site: Site, widths: Sequence[int], weights: Mapping[str, Tensor]
     ) -> nn.Sequential:
-        """A network of these widths, on the site's device."""
+        """A network of these widths, on the site's device.
+
+        Args:
+            site: for its device.
+            widths: filters of each prunable layer.
+            weights: by name, of these widths.
+        """
         return loaded(site, with_widths(self.whole, widths), weights)
 
 
 def check_networks(site: Site, order: Order, work: SiteWork) -> None:
     """Refuse an order that holds other than pruned networks of the given one, to train or to send,
-    or a result that is not one of these."""
+    or a result that is not one of these.
+
+    Args:
+        site: for the run's number of rounds.
+        order: untrusted.
+        work: with the given network.
+    """
     record, arrays, whole = order.bundle.record, order.bundle.arrays, work.whole
     rounds = site.config.federation.planned_rounds
     if order.round > rounds:
@@ -504,7 +545,14 @@ class _Done:
 
 
 def search_round(site: Site, memory: Bundle, order: Order, work: SiteWork) -> Turn:
-    """Train and test what was sent, or send what was trained before; counts what that costs."""
+    """Train and test what was sent, or send what was trained before; counts what that costs.
+
+    Args:
+        site: its training and validation samples, ledger and settings.
+        memory: the site's network, those that wait to be sent, and the record of a `Here`.
+        order: networks to train, or ids of those to send.
+        work: how the site trains, and how it plans.
+    """
     asked, here = order.bundle.record, Here.from_json(memory.record)
     done = _Done(here=here, kept=named(GLOBAL, memory.part(GLOBAL)))
     if asked["step"] == "send":

@@ -132,7 +132,14 @@ def reads(config: RunConfig, round: int) -> list[str]:
 def begun(
     spec: NetworkSpec, o: Options, seed: int, genotype: Mapping[str, Any] | None = None
 ) -> nn.Module:
-    """The super-network, or that of a genotype, with weights from the run's seed."""
+    """The super-network, or that of a genotype, with weights from the run's seed.
+
+    Args:
+        spec: shape of a sample, and the number of classes.
+        o: sizes of both networks.
+        seed: of the run.
+        genotype: untrusted JSON of a `Genotype`; None: the super-network.
+    """
     space = DartsSpace(
         shape=spec.shape,
         classes=spec.classes,
@@ -150,7 +157,13 @@ def begun(
 
 
 def check_network(site: Site, memory: Bundle, order: Order) -> None:
-    """An order is the super-network or, once the search is over, that of a genotype."""
+    """An order is the super-network or, once the search is over, that of a genotype.
+
+    Args:
+        site: for its settings and facts.
+        memory: its network has the expected shapes, while the genotype stays the same.
+        order: untrusted.
+    """
     record, o = order.bundle.record, options_of(site.config, Options)
     sends = asked(site.config, order.round)
     check_record(record, genotype=dict if sends == "E" else type(None))
@@ -249,7 +262,16 @@ def batch_gradient(
 def gradients_of(
     site: Site, network: nn.Module, order: Order, parts: Mapping[str, Part]
 ) -> dict[str, Tensor]:
-    """What a round sends, by name of the parameter."""
+    """What a round sends, by name of the parameter.
+
+    Args:
+        site: for its settings, and where nothing is protected the seed of its batches.
+        network: of the order; which of its parameters need gradients is changed in place.
+        order: for its round, and for equation 7 the weights before their last step.
+        parts: "train" and "search", whose next steps are charged already.
+
+    Privacy: that of `batch_gradient`, for each batch that `reads` lists.
+    """
     o, sends = options_of(site.config, Options), asked(site.config, order.round)
     noise = _noise(site, order.round, [part.plan for part in parts.values()])
     values = dict[str, Tensor]()
@@ -367,7 +389,13 @@ class Steps:
 def plan_steps(site: Site, steps: Steps, noise_multiplier: float | None = None) -> Prepaid:
     """The least noise that the budget allows, or the given one.
 
-    BudgetExhausted if no noise is enough, or the given one is not.
+    Args:
+        site: for its budget, and what its ledger holds; nothing is charged.
+        steps: all that the site plans on one part.
+        noise_multiplier: the given one, above 0; None: the least.
+
+    Raises:
+        BudgetExhausted: if no noise is enough, or the given one is not.
     """
     planned = Planned(
         batch_size=steps.batch_size,
@@ -407,6 +435,12 @@ def paid_step(
 
     None where the budget pays for no further step: nothing may be read. Without a plan the step is
     charged as unprotected.
+
+    Args:
+        site: its ledger and budget.
+        account: of the part, before the step.
+        mechanism: how the ledger names the charge, and the part.
+        round: from 1.
     """
     spending = account.spending
     if spending.plan is None:

@@ -123,7 +123,14 @@ class Bandit:
 
     @staticmethod
     def fresh(settings: int, *, rate: float, exploration: float, temperature: float) -> "Bandit":
-        """Line 3: no setting is known."""
+        """Line 3: no setting is known.
+
+        Args:
+            settings: how many there are, at least 1.
+            rate: alpha, in (0, 1).
+            exploration: beta, 0 or more.
+            temperature: of the softmax, above 0.
+        """
         return Bandit(
             estimates=(0.0,) * settings,
             measured=(False,) * settings,
@@ -234,13 +241,26 @@ class Course:
 
 
 def begin_phases(bandit: Bandit, rounds: int, length: int, rng: np.random.Generator) -> Course:
-    """Lines 5 to 8: an HO phase, then `length` rounds of training, within `rounds` to come."""
+    """Lines 5 to 8: an HO phase, then rounds of training.
+
+    Args:
+        bandit: chooses what the HO phase measures.
+        rounds: of the stage that are to come; the last of them trains.
+        length: rounds of the training phase.
+        rng: draws the settings.
+    """
     waiting = draw(bandit, rng)[: max(0, rounds - 1)]
     return Course(bandit=bandit, waiting=waiting, rewards={}, left=length)
 
 
 def most_measured(rounds: int, longest: int, length: int) -> int:
-    """The most rounds that can measure: where every HO phase is the longest."""
+    """The most rounds that can measure: where every HO phase is the longest.
+
+    Args:
+        rounds: of a stage.
+        longest: rounds of an HO phase, at most (`longest_phase`).
+        length: rounds of a training phase, at least 1.
+    """
     whole, rest = divmod(rounds, longest + length)
     return whole * longest + min(rest, longest)
 
@@ -347,7 +367,13 @@ def space_of(config: RunConfig, facts: Facts) -> SearchedNetworks:
 def network_of(
     config: RunConfig, facts: Facts, architecture: Mapping[str, Any] | None
 ) -> nn.Module:
-    """The super-network, or that of an architecture, with weights from the run's seed."""
+    """The super-network, or that of an architecture, with weights from the run's seed.
+
+    Args:
+        config: for the options and the seed.
+        facts: shape, classes and columns of the data.
+        architecture: as the space writes it; None: the super-network.
+    """
     space = space_of(config, facts)
     model = space.super_network() if architecture is None else space.network(architecture)
     purpose = "super-network" if architecture is None else "network"
@@ -366,7 +392,13 @@ class Descent:
 
 
 class Steps:
-    """The steps of a round for some parameters of a model; all others stay."""
+    """The steps of a round for some parameters of a model; all others stay.
+
+    Args:
+        model: moved in place, on its device.
+        moving: the parameters that move.
+        how: samples, plan, optimiser and loss.
+    """
 
     def __init__(self, model: nn.Module, moving: Sequence[nn.Parameter], how: Descent) -> None:
         self._model, self._moving, self._how = model, list(moving), how
@@ -398,7 +430,13 @@ class Steps:
 
 
 def alternate(weights: Steps, alphas: Steps | None = None, ahead: Steps | None = None) -> None:
-    """All steps of a round; a step of `alphas` comes before one of `weights`."""
+    """All steps of a round; a step of `alphas` comes before one of `weights`.
+
+    Args:
+        weights: steps of the weights.
+        alphas: steps of the architecture; None: it stays.
+        ahead: steps of the weights that each step of `alphas` looks ahead by, undone after it.
+    """
     while weights.left or (alphas and alphas.left):
         if alphas and alphas.left:
             with _back(ahead):
@@ -528,7 +566,13 @@ class Trial:
 
 def check_trial(site: Site, memory: Bundle, order: Order) -> None:
     """Refuse an order that is no setting of its stage, and the network to try it on; and a result
-    that is no network with the trace of the settings."""
+    that is no network with the trace of the settings.
+
+    Args:
+        site: for its settings and facts.
+        memory: its network has the expected shapes, while the architecture stays the same.
+        order: untrusted.
+    """
     record, c = order.bundle.record, site.config
     searches = order.round <= search_rounds(c)
     architecture = type(None) if searches else dict
@@ -555,8 +599,14 @@ def parts_of(site: Site) -> Halves:
 def balanced(site: Site, o: Options, parts: Halves) -> tuple[float, ...]:
     """Weights of the classes in the loss, by public labels; without any, by noised counts.
 
-    Counts are charged before they are read. No weights, and nothing is read, where that share of
-    the budget is too small for any noise.
+    No weights, and nothing is read, where that share of the budget is too small for any noise.
+
+    Args:
+        site: its public samples, budget and ledger.
+        o: for `balance_share`.
+        parts: the labels of those for weights are counted.
+
+    Privacy: a `Gaussian` at sensitivity 1, charged on "train" before labels are read.
     """
     if len(site.public):
         return balancing(site.public.histogram().double().tolist())
@@ -575,7 +625,14 @@ def balanced(site: Site, o: Options, parts: Halves) -> tuple[float, ...]:
 
 
 def charge_round(site: Site, state: SiteState, trial: Trial, round: int) -> list[Receipt] | None:
-    """Charge all that a round reads; None, and nothing is charged, where a plan is used up."""
+    """Charge all that a round reads; None, and nothing is charged, where a plan is used up.
+
+    Args:
+        site: its ledger and settings.
+        state: the site's plans before the round.
+        trial: what the round does.
+        round: from 1.
+    """
     weights, alphas = state.weights, state.alphas
     searches, measures = trial.stage == "search", trial.phase == "ho"
     if weights.skips or (searches and alphas.skips):
@@ -602,7 +659,13 @@ def charge_round(site: Site, state: SiteState, trial: Trial, round: int) -> list
 
 
 def after_charges(site: Site, state: SiteState, trial: Trial) -> SiteState:
-    """The plans after a round's charges, and the samples that it went through."""
+    """The plans after a round's charges, and the samples that it went through.
+
+    Args:
+        site: its ledger, settings and numbers of samples.
+        state: before the round.
+        trial: what the round did.
+    """
     o, parts = options_of(site.config, Options), parts_of(site)
     times = 2 if trial.stage == "search" and o.lookahead else 1
     weights, passes = state.weights, times * len(parts.weights) + len(parts.architecture)
@@ -614,7 +677,15 @@ def after_charges(site: Site, state: SiteState, trial: Trial) -> SiteState:
 
 
 def train(site: Site, model: nn.Module, state: SiteState, trial: Trial, round: int) -> float | None:
-    """Train a model in place, and tell how its loss changed where that is measured."""
+    """Train a model in place, and measure how its loss changed in an HO phase.
+
+    Args:
+        site: its training samples and settings.
+        model: on the site's device.
+        state: plans, which are charged already, and weights of the classes.
+        trial: what the round does.
+        round: from 1; it seeds the order of samples without protection.
+    """
     o, parts, loss = (
         options_of(site.config, Options),
         parts_of(site),

@@ -1,19 +1,19 @@
-"""Does the whole path pay? Sites that join against sites that train alone, and against the paper's.
+"""Does the first run pay? Sites that join, against the best that they reach without, by seed.
 
-    python -m benchmarks.first_run [--seeds 5] [--preset demo] [--workers 2] [--json]
+    python -m benchmarks.first_run [--seeds 10] [--start 1000] [--workers 2] [--json]
 
-All methods see the same sites, splits, public samples and budget: they are whole runs of
-`panas run`, which differ in `federation.method`. The ladder of a run of `joined` has what its sites
-reach with public samples alone, and the best that each reaches by itself at the same epsilon.
-Gains are paired by seed, with their standard errors.
+Whole runs of `panas run`, which differ in their seed; `--set section.key=JSON` changes a setting.
+Of each run: mean test accuracies over sites (`dprbft.run.outcome`), without joining and with it.
+Gains are paired by seed, with their standard errors over seeds.
 
 | row | what it is |
 |---|---|
-| majority, forest on public | need no training: nothing may be below |
-| public, alone, joined | the ladder of method joined |
-| network | each site's own evolved network by itself, in method joined |
-| dprbft | the paper's exchange, made sound |
-| local | each site's searched network, trained by DP-SGD by itself |
+| majority | the most frequent class of a site |
+| each site alone | the best that a site reaches by itself, at the same epsilon |
+| a head, a forest, a regression | of public samples |
+| best without joining | the best of these in the mean of a run |
+| own, not private | the better of a forest and a regression of a site's and public samples |
+| joined, network | what a site predicts with, and its own network by itself |
 """
 
 import argparse
@@ -24,48 +24,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.runs import finished
-from dprbft.config.files import build_config, merge, without_unread
+from dprbft.config.files import build_config, first_run, merge
+from dprbft.run.outcome import outcome
 
-METHODS = ("joined", "dprbft", "local")
-FOREST = ("random forest", "public")
+POINTS = 0.03
+"""The gain that a seed should have."""
+SHARE = 0.9
+"""Of a predictor's accuracy that the network should have."""
 
 
-def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, float]:
+def one(seed: int, changes: dict[str, Any], workers: int) -> dict[str, float]:
     """A whole run at one seed: means over its sites, by row."""
     began = time.perf_counter()
-    settings = merge(base, {"federation": {"method": method}, "seed": seed})
-    config = build_config(without_unread(settings))
+    config = build_config(merge(first_run({}), changes, {"seed": seed}))
     with finished(config, workers) as (_, summary):
-        clients, ladder = summary["clients"], summary["accuracy"]["ladder"]
-    results = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}
-    results[f"epsilon {method}"] = max(c["epsilon"]["spent"] for c in clients)
-    if summary["method"] != METHODS[0]:
-        return results
-    forests = [
-        rival["accuracy"]
-        for c in clients
-        for rival in c["baselines"]["rivals"]
-        if (rival["model"], rival["reads"]) == FOREST
-    ]
-    steps = ("majority", "public", "alone")
-    results |= {step: ladder[step] for step in steps if ladder[step] is not None}
-    networks = [c["accuracy"]["network"] for c in clients]
-    if None not in networks and forests:  # without public samples there is neither
-        results["network"] = statistics.fmean(networks)
-        results["forest on public"] = statistics.fmean(forests)
-    return results
+        result = outcome(summary)
+    assert result.best is not None
+    rows = dict(result.means) | {"best without joining": result.best[1]}
+    own: dict[str, list[float]] = {}
+    for c in summary["clients"]:
+        for rival in c["baselines"]["rivals"]:
+            if rival["reads"] != "public":
+                own.setdefault(rival["model"], []).append(rival["accuracy"])
+    rows["own, not private"] = max(map(statistics.fmean, own.values()))
+    return rows | {"epsilon": result.epsilon, "seconds": time.perf_counter() - began}
 
 
 def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """By row: mean and standard deviation over seeds; what joining gains over it, if it was run."""
+    """By row: mean and standard deviation over seeds, and what joining gains over it."""
     results = {}
     for row in runs[0]:
         values = [run[row] for run in runs]
+        gains = [run["joined"] - run[row] for run in runs]
+        error = _deviation(gains) / len(gains) ** 0.5
         results[row] = {"mean": statistics.fmean(values), "std": _deviation(values)}
-        if METHODS[0] in runs[0]:
-            gains = [run[METHODS[0]] - run[row] for run in runs]
-            error = _deviation(gains) / len(gains) ** 0.5
-            results[row] |= {"gain": statistics.fmean(gains), "error": error}
+        results[row] |= {"gain": statistics.fmean(gains), "error": error}
     return results
 
 
@@ -76,34 +69,31 @@ def _deviation(values: Sequence[float]) -> float:
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--start", type=int, default=1000, help="the first seed")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--preset", default="demo")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=JSON")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    base: dict[str, Any] = {"preset": a.preset}
+    changes: dict[str, Any] = {}
     for item in a.set:
         key, _, value = item.partition("=")
         section, _, name = key.partition(".")
-        base.setdefault(section, {})[name] = json.loads(value)
-    runs = []
-    for seed in range(a.start, a.start + a.seeds):
-        run: dict[str, float] = {}
-        for method in a.methods.split(","):
-            run |= one(method, seed, base, a.workers)
-        runs.append(run)
+        changes.setdefault(section, {})[name] = json.loads(value)
+    runs = [one(seed, changes, a.workers) for seed in range(a.start, a.start + a.seeds)]
     record = table(runs)
     if a.json:
         print(json.dumps({"rows": record, "runs": runs}))
         return
     for row, f in record.items():
-        text = f"{row:18} {f['mean']:8.3f} +- {f['std']:.3f}"
-        if "gain" in f and not row.startswith(("seconds", "epsilon")):
-            text += f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
+        text = f"{row:30} {f['mean']:8.3f} +- {f['std']:.3f}"
+        if row not in ("joined", "epsilon", "seconds"):
+            text += f"  joined {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
         print(text)
+    ahead = sum(r["joined"] - r["best without joining"] >= POINTS for r in runs)
+    near = sum(r["network"] >= SHARE * r["joined"] for r in runs)
+    print(f"ahead by {100 * POINTS:.0f} points or more: {ahead} of {len(runs)} seeds")
+    print(f"network at {SHARE:.0%} of what sites predict with or more: {near} of {len(runs)} seeds")
 
 
 if __name__ == "__main__":

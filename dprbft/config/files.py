@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from dprbft.config.families import CORE, Family, family_of, method_names
 from dprbft.config.flat import Section, flatten
-from dprbft.config.presets import PRESETS
+from dprbft.config.presets import FIRST_RUN, PRESETS
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings, Privacy
 from dprbft.config.where import is_path
@@ -45,6 +45,16 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
         return RunConfig.model_validate(merge(_owners_delta(settings), settings))
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
+
+
+def first_run(settings: dict[str, Any]) -> dict[str, Any]:
+    """What lies under settings that name no data, sites, method or preset: those of the first run.
+
+    Nothing lies under others.
+    """
+    federation = settings.get("federation", {})
+    own = {"method", "sites", "client_data", "remote"} & federation.keys()
+    return {} if own or "preset" in settings or settings.get("data") else FIRST_RUN
 
 
 def without_unread(settings: dict[str, Any], family: Family | None = None) -> dict[str, Any]:

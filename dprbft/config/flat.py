@@ -91,7 +91,13 @@ S = TypeVar("S", bound=Section)
 
 
 def validated(kind: type[S], given: dict[str, Any], origin: str) -> S:
-    """Settings that fit; BadInput, in one line, with their origin and the key, if they do not."""
+    """Settings that fit; BadInput, in one line, if they do not.
+
+    Args:
+        kind: the section or configuration to make.
+        given: its settings by name, not checked so far.
+        origin: file or command that gives them, for the message.
+    """
     try:
         return kind.model_validate(given)
     except ValidationError as e:

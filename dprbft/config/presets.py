@@ -75,3 +75,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
     },
 }
+
+FIRST_RUN: dict[str, Any] = {
+    "preset": "demo",
+    "data": {"dataset": "digits", "public_limit": 450, "public_labels": 20},
+    "search": {"widths": [8, 16, 32], "student_steps": 150},
+    "tuning": {"trials": 8, "initial": 4},
+    "training": {"student_steps": 300},
+    "federation": {"clients": 8, "alpha": 1.0, "secure_minimum": 3},
+    "privacy": {"epsilon": 3.0, "trust": "secure-sum"},
+}
+"""The run of whoever names no data, sites, method or preset: eight sites that are too small alone,
+450 public samples of which 20 have labels, and a server that sees the sum of all messages alone."""

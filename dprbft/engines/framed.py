@@ -70,7 +70,13 @@ class UnixCarrier:
     def carry(
         self, frames: Mapping[str, bytes], seconds: float | None, cap: int
     ) -> Iterator[tuple[str, bytes]]:
-        """As `Carrier.carry`; all sites at once. A larger answer is not read."""
+        """As `Carrier.carry`; all sites at once.
+
+        Args:
+            frames: what each site is sent, by its name.
+            seconds: to wait for each answer; None: as long as the node works.
+            cap: bytes of the largest answer; of a larger one nothing is read.
+        """
         answers = queue.SimpleQueue[tuple[str, bytes | None]]()
 
         def wait(name: str, frame: bytes) -> None:

@@ -24,9 +24,15 @@ def sent_before(
 ) -> bytes | None:
     """What the site has sent in a round (empty: nothing); None if it is to be done.
 
-    `answered` is its last round, and the digest of the message that it answered then; `content` is
-    the message that asks for this round. BadInput for another message than the site has answered,
-    for a round before, and for a round in which the site takes no part.
+    BadInput for another message than the site has answered, for a round before, and for a round in
+    which the site takes no part.
+
+    Args:
+        site: for its folder, and the rounds in which it takes part.
+        answered: the site's last round, and the digest of the message that it answered then.
+        round: that is asked for, from 1.
+        content: the message that asks for it.
+        sent_at: the file that keeps what was sent, from the site's folder and the round.
     """
     last, against = answered
     if last == round:

@@ -51,7 +51,14 @@ SILENT = (Verb.SEARCH, Verb.TUNE, Verb.FINISH, Verb.TRAIN, Verb.EXPORT)
 
 
 def serve(paths: SitePaths, machine: Machine, verb: Verb, content: bytes) -> Reply:
-    """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
+    """Do what the server asks; the answer to a refusal is a code, its reason stays here.
+
+    Args:
+        paths: of the site in the run.
+        machine: where it computes.
+        verb: what to do.
+        content: the message of the verb, untrusted.
+    """
     if not paths.is_present:
         return Reply(Code.ABSENT)
     reply, error, at_work = Reply(Code.DONE), Exception(), False

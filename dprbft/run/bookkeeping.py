@@ -25,7 +25,11 @@ def timed(
 ) -> Iterator[None]:
     """Add the seconds of the block to the stage's; mark it done if it ends well and is whole.
 
-    With `anew` its seconds start at 0.
+    Args:
+        run: directory of the run.
+        stage: name of the stage.
+        whole: whether nothing of the stage is left to do; called when the block has ended.
+        anew: whether the stage's seconds start at 0.
     """
     began, done = time.perf_counter(), False
     try:

@@ -54,7 +54,13 @@ class Traffic:
     _waiting: dict[Verb, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, verb: Verb, down: int, up: int) -> None:
-        """Count a call; greetings are written with what comes after them."""
+        """Count a call; greetings are written with what comes after them.
+
+        Args:
+            verb: of the call.
+            down: bytes that were sent to sites.
+            up: bytes that came from them.
+        """
         before = self._waiting.get(verb, (0, 0))
         self._waiting[verb] = before[0] + down, before[1] + up
         if verb in GREETINGS:

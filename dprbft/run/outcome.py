@@ -9,7 +9,9 @@ strongest baseline.
 | interval of an accuracy | Wilson's score interval at 95 % |
 | gain | mean of p_i - q_i over sites |
 | error of the gain | the larger of stdev(p_i - q_i) / sqrt(K) (over sites) and |
-| | sqrt(sum_i (p_i (1 - p_i) + q_i (1 - q_i)) / n_i) / K (over test samples) |
+| | sqrt(sum_i v_i / n_i) / K (over test samples) |
+| v_i | of pairs: b_i / n_i - (p_i - q_i)^2, where exactly one is right on b_i samples; |
+| | where b_i is not known: p_i (1 - p_i) + q_i (1 - q_i), which is more |
 | odds | e^epsilon |
 
 A gain is clear from two errors on. The strongest baseline is the one of the best mean accuracy
@@ -51,6 +53,7 @@ class SiteOutcome:
     baselines: Mapping[str, float]  # without joining, at no more privacy loss
     joined: float | None  # what the site predicts with in the end
     network: float | None  # its own searched network, by itself
+    differ: int | None = None  # test samples on which exactly one of alone and joined is right
     epsilon: float
     budget: float
     verdicts: tuple[str, ...] = ()  # of the audit, on what it sent and on its network
@@ -88,6 +91,7 @@ class Outcome:
     gain: Gain | None  # None where nothing was sent, or nothing measured
     epsilon: float  # the largest that a site has spent
     delta: float
+    failures: float  # the most samples of a site that the promise may fail for, on average
     unit: str
     trust: tuple[str, ...]  # what the promise rests on; () where on nothing
     local: float  # epsilon where that fails
@@ -124,6 +128,9 @@ def outcome(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) 
         gain=None,
         epsilon=float(worst["epsilon"]["spent"]),
         delta=worst["delta"],
+        failures=max(
+            c["delta"] * sum((c.get("samples") or {}).values()) for c in summary["clients"]
+        ),
         unit=worst["unit"],
         trust=tuple(trust),
         local=max(float(c.get("spent_local", c["epsilon"]["spent"])) for c in summary["clients"]),
@@ -165,11 +172,12 @@ def _site(c: Mapping[str, Any], verdicts: tuple[str, ...]) -> SiteOutcome:
             baselines[PUBLIC[rival.model]] = rival.accuracy
     return SiteOutcome(
         name=c["name"],
-        tests=(c["samples"] or {}).get("test", 0),
+        tests=(c.get("samples") or {}).get("test", 0),
         majority=steps["majority"],
         baselines=baselines,
         joined=steps["joined"],
         network=c["accuracy"].get("network"),
+        differ=c["accuracy"].get("differ"),
         epsilon=float(c["epsilon"]["spent"]),
         budget=float(c["epsilon"]["budget"]),
         verdicts=verdicts,
@@ -199,11 +207,11 @@ def _means(counted: Sequence[SiteOutcome]) -> dict[str, float]:
 
 
 def _gain(sites: Sequence[SiteOutcome], over: str) -> Gain:
-    pairs = [(s.joined, s.baselines[over], s.tests) for s in sites if s.counted]
-    gains = [round(p - q, 9) for p, q, _ in pairs if p is not None]
+    counted = [(s, s.joined) for s in sites if s.counted and s.joined is not None]
+    gains = [round(joined - s.baselines[over], 9) for s, joined in counted]
     k = len(gains)
     over_sites = statistics.stdev(gains) / math.sqrt(k) if k > 1 else 0.0
-    drawn = sum((p * (1 - p) + q * (1 - q)) / n for p, q, n in pairs if p is not None)
+    drawn = sum(_variance(s, joined, over) / s.tests for s, joined in counted)
     return Gain(
         over=over,
         mean=statistics.fmean(gains),
@@ -212,3 +220,11 @@ def _gain(sites: Sequence[SiteOutcome], over: str) -> Gain:
         up=sum(g > 0.01 for g in gains),
         down=sum(g < -0.01 for g in gains),
     )
+
+
+def _variance(site: SiteOutcome, joined: float, over: str) -> float:
+    """Of a test sample's gain: 1, 0 or -1."""
+    other = site.baselines[over]
+    if over == ALONE and site.differ is not None:
+        return max(0.0, site.differ / site.tests - (joined - other) ** 2)
+    return joined * (1 - joined) + other * (1 - other)

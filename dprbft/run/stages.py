@@ -32,8 +32,13 @@ def join_stage(
 ) -> list[int]:
     """Greet the sites: each asks its ledger for the run's share, and checks its data.
 
-    Returns those that are there, for the stage that begins. BudgetExhausted or BadInput names the
-    first site that refuses, once all have answered; none has been charged anything.
+    Returns those that are there. BudgetExhausted or BadInput names the first site that refuses,
+    once all have answered; none has been charged anything.
+
+    Args:
+        run: that is open.
+        clients: numbers of the sites to greet; None: all.
+        stage: that begins with this, for what is reported of absent sites.
     """
     sites = chosen(run.config, clients)
     known = run.sites
@@ -118,8 +123,15 @@ def search_stage(
 def tune_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
-    """Tune the DP-SGD settings of the sites that have none yet, as `search_stage`; `progress` hears
-    of every trial. Returns the sites that have settings now."""
+    """Tune the DP-SGD settings of the sites that have none yet, as `search_stage`.
+
+    Returns the sites that have settings now.
+
+    Args:
+        run: that is open.
+        clients: numbers of the sites; None: all.
+        progress: hears of every trial.
+    """
     for i in chosen(run.config, clients):
         if "search" in stages_of(run.config):
             run.sites.check("search", i)

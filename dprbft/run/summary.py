@@ -175,6 +175,7 @@ def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
             "selected": steps.joined,
             "network": steps.network,
             "pooled": pooled,
+            "differ": steps.differ,
         },
         # What each step brought, on test samples.
         "ladder": {
@@ -230,7 +231,7 @@ def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def mean_known(values: Sequence[float | None]) -> float | None:
+def mean_known(values: Sequence[float | int | None]) -> float | None:
     """The mean of the values that are known; None if none is."""
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if known else None

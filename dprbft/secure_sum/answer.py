@@ -83,6 +83,12 @@ def read_answer(
 def short_of_shares(
     session: Session, answers: Mapping[int, UnmaskAnswer], dealt: Dealt
 ) -> list[int]:
-    """The sites whose secret these answers do not open."""
+    """The sites whose secret these answers do not open.
+
+    Args:
+        session: of this sum.
+        answers: by site, checked.
+        dealt: what sites have dealt; the secrets of all of these must be opened.
+    """
     opened = Counter(site for a in answers.values() for site in (*a.of_self, *a.of_pair))
     return [site for site in sorted(dealt) if opened[site] < session.threshold]

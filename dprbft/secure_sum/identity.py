@@ -82,7 +82,13 @@ def flower_headers(private: bytes, now: str) -> dict[str, str]:
 
 
 def verify(public: bytes, content: bytes, signature: bytes) -> bool:
-    """Whether the holder of the private key has signed `content`; BadInput for no public key."""
+    """Whether the holder of the private key has signed `content`; BadInput for no public key.
+
+    Args:
+        public: the public key (PEM).
+        content: what was signed.
+        signature: untrusted.
+    """
     key = _public(public)
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes

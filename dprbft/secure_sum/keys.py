@@ -67,7 +67,14 @@ def read_keys(
     keys: Mapping[int, bytes],
     verify: Callable[[int, bytes, bytes], bool] | None = None,
 ) -> dict[int, Announced]:
-    """What sites announced, in order; BadInput if fewer than n - t, or a signature is wrong."""
+    """What sites announced, in order; BadInput if fewer than n - t, or a signature is wrong.
+
+    Args:
+        session: of this sum.
+        keys: untrusted announcements, by site.
+        verify: whether a site has signed content, from its number, content and signature; None:
+            nothing is signed.
+    """
     results = {}
     for site in sorted(keys):
         session.position(site)
@@ -83,13 +90,27 @@ def read_keys(
 
 
 def derived(secret: bytes, session: Session, purpose: str, *sites: int) -> bytes:
-    """32 bytes from a secret by HKDF, for one purpose, and for these sites in this order."""
+    """32 bytes from a secret by HKDF, for one purpose.
+
+    Args:
+        secret: of 16 bytes or more.
+        session: of this sum, whose context is the salt.
+        purpose: a name of its own for each use.
+        sites: that the bytes are for; their order counts.
+    """
     info = purpose.encode() + b"".join(site.to_bytes(4, "big") for site in sites)
     return HKDF(algorithm=SHA256(), length=32, salt=session.context, info=info).derive(secret)
 
 
 def key_pair(seed: bytes, session: Session, purpose: str, site: int) -> X25519PrivateKey:
-    """The key pair that a 16-byte seed stands for."""
+    """The key pair that a seed stands for.
+
+    Args:
+        seed: of 16 bytes, secret.
+        session: of this sum.
+        purpose: a name of its own for each use.
+        site: whose key it is.
+    """
     return X25519PrivateKey.from_private_bytes(derived(seed, session, purpose, site))
 
 
@@ -99,13 +120,25 @@ def public_bytes(private: X25519PrivateKey) -> bytes:
 
 
 def commitment(seed: bytes, session: Session, site: int) -> bytes:
-    """What a site announces of its self seed; it hides a seed of 128 random bits."""
+    """What a site announces of its self seed; it hides a seed of 128 random bits.
+
+    Args:
+        seed: of 16 bytes, secret.
+        session: of this sum.
+        site: whose seed it is.
+    """
     content = b"self seed" + session.context + site.to_bytes(4, "big") + seed
     return hashlib.sha256(content).digest()
 
 
 def agreed(private: X25519PrivateKey, public: bytes, site: int) -> bytes:
-    """The secret agreed with a site; BadInput if its public key is no point that agrees."""
+    """The secret agreed with a site; BadInput if its public key is no point that agrees.
+
+    Args:
+        private: this site's key.
+        public: the other site's, 32 bytes, untrusted.
+        site: number of the other, for the message.
+    """
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as e:

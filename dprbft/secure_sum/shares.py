@@ -58,14 +58,27 @@ def combine(shares: Mapping[int, bytes], session: Session, what: str = "shares")
 
 
 def share_tag(share: bytes, session: Session, way: tuple[int, int], kind: int) -> bytes:
-    """What tells a share from any other: of a kind of secret of the first site, for the second."""
+    """What tells a share from any other.
+
+    Args:
+        share: 16 bytes, as `split` makes it.
+        session: of this sum.
+        way: the site whose secret it is of, and the site that holds it.
+        kind: of the secret: `SELF` or `PAIR`.
+    """
     sites = b"".join(site.to_bytes(4, "big") for site in way)
     content = b"share" + session.context + sites + bytes([kind]) + share
     return hashlib.sha256(content).digest()[:SHARE_TAG_BYTES]
 
 
 def tags(content: bytes, session: Session, way: tuple[int, int]) -> bytes:
-    """The tags of two shares, one of either kind."""
+    """The tags of two shares, one of either kind.
+
+    Args:
+        content: a share of the self seed, then one of the pair seed.
+        session: of this sum.
+        way: the site whose secrets they are of, and the site that holds them.
+    """
     pieces = content[:SEED_BYTES], content[SEED_BYTES:]
     return b"".join(share_tag(piece, session, way, kind) for kind, piece in enumerate(pieces))
 
@@ -79,8 +92,15 @@ def tag_of(dealt: bytes, kind: int) -> bytes:
 def deal(
     content: bytes, session: Session, way: tuple[int, int], key: X25519PrivateKey, public: bytes
 ) -> bytes:
-    """Two shares, encrypted from the first to the second site of `way`, and their tags; `key` is
-    the sender's."""
+    """Two shares, encrypted, and their tags.
+
+    Args:
+        content: a share of the self seed, then one of the pair seed.
+        session: of this sum.
+        way: the site that sends them, and the site that they are for.
+        key: the sender's private one.
+        public: the receiver's.
+    """
     cipher, about = _cipher(session, way, agreed(key, public, way[1]))
     nonce = os.urandom(NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, content, about) + tags(content, session, way)
@@ -89,8 +109,15 @@ def deal(
 def dealt_to(
     content: bytes, session: Session, way: tuple[int, int], key: X25519PrivateKey, public: bytes
 ) -> bytes:
-    """What the first site of `way` dealt to the second, whose `key` this is; empty if it does not
-    open, or is not what its tags say."""
+    """The two shares that a site was dealt; empty if they do not open, or do not fit their tags.
+
+    Args:
+        content: what `deal` made, untrusted.
+        session: of this sum.
+        way: the site that sent them, and the site that they are for.
+        key: the receiver's private one.
+        public: the sender's.
+    """
     cipher, about = _cipher(session, way, agreed(key, public, way[0]))
     sealed, sent_tags = content[:SEALED_BYTES], content[SEALED_BYTES:]
     try:

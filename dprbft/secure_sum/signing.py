@@ -19,17 +19,21 @@ NODE_KEY, FEDERATION = "node.key", "federation.json"
 
 
 def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: str) -> "Signing":
-    """How site number `site` of a run signs, and knows the signatures of the others.
+    """How a site of a run signs, and knows the signatures of the others.
 
-    `folder` is the site's, with its key and its own copy of `federation.json`, which has one key of
-    each site, so that no hub can put in another. `names` are the hub's, by number; `summed` is the
-    digest of all else that decides what a summand is of (`summed_of`).
-
-    What is signed names all of these: a hub could ask for a sum in several runs, or give all sites
-    but one a map that is zero everywhere, so that the sum is the one's. Sites that were told
-    different things refuse each other's keys, before anything of the data has left.
+    What is signed names `run`, `names` and `summed`: a hub could ask for a sum in several runs, or
+    give all sites but one a map that is zero everywhere, so that the sum is the one's. Sites that
+    were told different things refuse each other's keys, before anything of the data has left.
 
     BadInput if the site's folder has no keys, or the run calls it by another name.
+
+    Args:
+        folder: the site's, with its key and its own copy of `federation.json`, which has one key of
+            each site, so that no hub can put in another.
+        names: of all sites by number, as the hub has them.
+        site: number of this one.
+        run: name of the run.
+        summed: digest of all else that decides what a summand is of (`summed_of`).
     """
     from dprbft.secure_sum.keys import Signing
 

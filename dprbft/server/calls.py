@@ -16,8 +16,16 @@ def expected(error: BadInput) -> str:
 def ready_sites(
     engine: Engine, listener: Listener, messages: Mapping[int, bytes], round: int
 ) -> frozenset[int]:
-    """The sites that are there before a round (0: the first); SiteRefusal, once all have answered,
-    if the budget of one is too small for what it plans."""
+    """The sites that are there before a round.
+
+    SiteRefusal, once all have answered, if the budget of one is too small for what it plans.
+
+    Args:
+        engine: reaches the sites.
+        listener: hears who is absent, and before the first round who is ready.
+        messages: what each site is sent, by number.
+        round: that is to come; 0: the first.
+    """
     refused, ready = dict[int, Reply](), set[int]()
     for site, reply in engine.call(Verb.READY, messages):
         if reply.code is Code.ABSENT:
@@ -40,7 +48,15 @@ def receive(
     round: int,
     keep: Callable[[int, bytes], None],
 ) -> list[int]:
-    """Keep what each site sends as it comes; returns those that sent nothing that fits."""
+    """Keep what each site sends as it comes; returns those that sent nothing that fits.
+
+    Args:
+        engine: reaches the sites.
+        listener: hears who has trained and who is absent.
+        messages: what each site is sent, by number.
+        round: from 1.
+        keep: takes a site's number and bytes; BadInput costs that site the round.
+    """
     absent = list[int]()
     for site, reply in engine.call(Verb.ROUND, messages):
         if reply.code is Code.ABSENT:
@@ -65,7 +81,15 @@ def send_answers(
     round: int,
     missing: Collection[Code] = (Code.ABSENT,),
 ) -> list[int]:
-    """Send the answer to a round; returns the sites that have it."""
+    """Send the answer to a round; returns the sites that have it.
+
+    Args:
+        engine: reaches the sites.
+        listener: hears who is absent.
+        messages: what each site is sent, by number.
+        round: from 1.
+        missing: codes of a site that goes on without the answer; others than DONE raise.
+    """
     sites = list[int]()
     for site, reply in engine.call(Verb.FINISH, messages):
         if reply.code in missing:

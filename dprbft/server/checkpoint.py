@@ -72,7 +72,10 @@ class ServerFiles:
     def put_release(self, round: int, site: int, content: bytes) -> None:
         """Keep a site's release, if it is one; BadInput, and nothing kept, if it is not.
 
-        Its size is looked at before it is decoded.
+        Args:
+            round: from 1.
+            site: number of the site that sent it.
+            content: untrusted; its size is looked at before it is decoded.
         """
         most = largest_release(self.kind, width=self.width, classes=self.classes)
         if len(content) > most:

@@ -278,5 +278,11 @@ def read_samples(path: Path, classes: int) -> Samples:
 
 @lru_cache(maxsize=2)
 def read_public(path: str, changed: int, classes: int) -> Samples:
-    """The public samples of a run, labelled or not; kept in memory for the next call."""
+    """The public samples of a run, labelled or not; kept in memory for the next call.
+
+    Args:
+        path: of the file.
+        changed: when the file was written, in ns: a newer one is read again.
+        classes: of the federation.
+    """
     return read_samples(Path(path), classes)

@@ -278,7 +278,14 @@ def facts_of(text: str) -> Facts:
 
 @lru_cache(maxsize=4)
 def data_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData:
-    """A site\'s samples, from the texts of configuration and facts, while they are unchanged."""
+    """A site's samples, kept in memory for the next call.
+
+    Args:
+        paths: of the site in the run.
+        config: its text, JSON.
+        facts: their text, JSON.
+        changed: when the data were written, in ns: newer ones are loaded again.
+    """
     return load_data(paths, config_of(config), facts_of(facts))
 
 

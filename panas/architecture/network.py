@@ -38,7 +38,13 @@ Norm = Literal["group", "batch"]
 
 
 class SeparableBlock(nn.Module):
-    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut around them."""
+    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut around them.
+
+    Args:
+        inputs: channels of the map before it, at least 1.
+        block: kernel size k and output channels.
+        norm: "group" (allowed under DP) or "batch".
+    """
 
     def __init__(self, inputs: int, block: ConvBlock, norm: Norm) -> None:
         super().__init__()

@@ -357,18 +357,32 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
 def _table(rows: Sequence[Any], facts: Facts) -> Raw:
     if not all(isinstance(row, Mapping) for row in rows):
         raise BadInput(f"expected rows as mappings from column to cell, got {type(rows[0])}")
-    kinds, texts, cells = {}, {}, []
-    for fact in facts.columns:
-        column = Cells(fact.name, texts=fact.kind == "text", commas=False)
+    columns = [Cells(c.name, texts=c.kind == "text", commas=False) for c in facts.columns]
+    for column in columns:
         for row in rows:
-            if fact.name not in row:
-                raise BadInput(f"expected a cell of column {fact.name!r} in each row, got none")
-            column.add("" if row[fact.name] is None else str(row[fact.name]))
-        kinds[fact.name], x, texts[fact.name] = column.column(range(len(rows)), "the data")
-        cells.append(x)
-    names = tuple(fact.name for fact in facts.columns)
-    y, known = np.zeros(len(rows), np.int64), {n: t for n, t in texts.items() if t}
-    return Raw(np.stack(cells, axis=1), y, facts.class_names, names, kinds=kinds, texts=known)
+            if column.name not in row:
+                raise BadInput(f"expected a cell of column {column.name!r} in each row, got none")
+            column.add("" if row[column.name] is None else str(row[column.name]))
+    return rows_of(columns, range(len(rows)), "the data", facts)
+
+
+def rows_of(cells: Sequence[Cells], lines: Sequence[int], called: str, facts: Facts) -> Raw:
+    """Rows without labels, of their cells.
+
+    Args:
+        cells: each column of the facts, in their order, with as many cells as there are lines.
+        lines: numbers of the rows, for messages.
+        called: name of the table in them.
+        facts: of the network's data.
+    """
+    kinds, texts, values = {}, {}, []
+    for column in cells:
+        kinds[column.name], x, known = column.column(lines, called)
+        values.append(x)
+        if known:
+            texts[column.name] = known
+    names, y = tuple(column.name for column in cells), np.zeros(len(lines), np.int64)
+    return Raw(np.stack(values, axis=1), y, facts.class_names, names, kinds=kinds, texts=texts)
 
 
 def _images(one: Any, facts: Facts) -> np.ndarray:

@@ -156,7 +156,15 @@ def in_pool(
     work: "partial[Outcome]",
     tasks: Sequence[Task],
 ) -> list[Outcome | WorkerDied]:
-    """Do the tasks, longest first; one process alone shares them out with other searches."""
+    """Do the tasks, longest first; one process alone shares them out with other searches.
+
+    Args:
+        pool: its context is the fitness.
+        spec: shape by which a genome's multiply-accumulates, and so its time, are estimated.
+        on_task: called with each task that is done.
+        work: `bounded` with the fitness, as `by_map` makes it.
+        tasks: to do, in the order of the results.
+    """
     fitness = work.args[0]
     if pool.workers == 1 and isinstance(fitness, SharedFitness):
         return [*shared_out(fitness, tasks, on_task)]

@@ -96,9 +96,14 @@ def row_norms(x: Float[Tensor, "n k"]) -> Float[Tensor, "n"]:
 
 
 def significant(x: Tensor, bits: int, *, up: bool = False) -> Tensor:
-    """Numbers rounded to so many significant bits, to the nearest or (`up`) to no less; float64.
+    """Numbers rounded to so many significant bits; float64.
 
     Results of two machines that differ in the last bits are equal then, but by a rare accident.
+
+    Args:
+        x: finite numbers of any shape.
+        bits: of the result, 1 to 53.
+        up: round to no less; else to the nearest.
     """
     mantissa, exponent = torch.frexp(x.double())
     whole = mantissa * 2.0**bits

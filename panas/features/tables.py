@@ -209,8 +209,14 @@ def paying(
     labels: Int[Tensor, "n"],
 ) -> tuple[bool, bool]:
     """Whether columns, and whether leaves, are to stand beside the Fourier features: what makes
-    public rows likeliest that a ridge head was fitted without. Of fewer than `FEWEST_FOR_LEAVES`
-    rows there are no leaves."""
+    public rows likeliest that a ridge head was fitted without.
+
+    Args:
+        fourier: the features that stand in any case.
+        scale: of the columns where they stand beside.
+        rows: public ones, finite; fewer than `FEWEST_FOR_LEAVES` get no leaves.
+        labels: their classes, from 0 up.
+    """
     choices = list(product((False, True), (False, True)[: 1 + (len(rows) >= FEWEST_FOR_LEAVES)]))
     rng = stream(0, "features", "tables", "folds")
     order = torch.from_numpy(rng.permutation(len(rows))[:MOST_COMPARED])

@@ -36,7 +36,13 @@ class Box:
 
 
 def drawing(genome: Genome, spec: NetworkSpec, fitness: float | None = None) -> bytes:
-    """Draw a genome's bottom and head as a PNG; BadInput if it does not fit the shape."""
+    """Draw a genome's bottom and head as a PNG; BadInput if it does not fit the shape.
+
+    Args:
+        genome: the blocks of the bottom.
+        spec: shape of a sample, number of classes and width.
+        fitness: for the headline; None leaves it out.
+    """
     table = cost_table(genome, spec)
     boxes = _boxes(genome, spec.shape, table)
     rows = math.ceil(len(boxes) / IN_A_ROW)

@@ -43,9 +43,13 @@ def history(
 ) -> bytes:
     """Draw how fitness rose, over generations and over cost, as a PNG.
 
-    `front` holds genome, fitness and size of those that no other beats in both; None for a search
-    by fitness alone. `size` names the second objective. `taken` is what a site takes of a search
-    for all sites: the genome that is best in its own class frequencies, and its fitness there.
+    Args:
+        records: one a generation, in order.
+        evaluations: of all candidates, in order.
+        front: genome, fitness and size of those that no other beats in both; None: one objective.
+        size: name of the second objective.
+        taken: best genome in the site's own class frequencies, and its fitness there, of a search
+            for all sites.
     """
     scored = [r for r in records if _has_fitness(r)]
     counted = any(e.passes for e in evaluations)  # a custom fitness need not

@@ -62,7 +62,15 @@ def headline(figure: "Figure", *lines: str) -> None:
 def below(
     axes: "Axes", x: Sequence[int | float], label: str, marker: str = "x", colour: str = RED
 ) -> None:
-    """Marks on the lower edge, for what has no value."""
+    """Marks on the lower edge, for what has no value.
+
+    Args:
+        axes: the panel.
+        x: places of the marks along it.
+        label: of the marks in the legend.
+        marker: their shape, by matplotlib's name.
+        colour: any that matplotlib knows.
+    """
     y, transform = [0.03] * len(x), axes.get_xaxis_transform()
     axes.scatter(x, y, s=22, marker=marker, color=colour, lw=1.2, transform=transform, label=label)
 

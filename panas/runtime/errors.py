@@ -9,6 +9,9 @@ from contextlib import contextmanager
 INSTALL_FLOWER = "install panas with its extra flower (in the checkout: pip install '.[flower]')"
 """The end of a message where the libraries of several machines, or of a secure sum, are missing."""
 
+INSTALL_EXPORT = "install panas with its extra export (in the checkout: pip install '.[export]')"
+"""The end of a message where the libraries of ONNX are missing."""
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""

@@ -54,9 +54,12 @@ class WorkerDied:
 
 
 class Pool(Generic[C]):
-    """Runs functions of (context, task) over many tasks; the context is sent to each worker once.
+    """Runs functions of (context, task) over many tasks.
 
-    The server process imports the modules of `preload`, once for all workers.
+    Args:
+        workers: how many processes, at least 1; one is the calling process itself.
+        context: sent to each worker once; it must pickle where there are several.
+        preload: modules that the server process imports, once for all workers.
     """
 
     def __init__(self, workers: int, context: C, *, preload: Sequence[str] = ()) -> None:
@@ -102,9 +105,14 @@ class Pool(Generic[C]):
     ) -> list[R | WorkerDied]:
         """The results in the order of the tasks, `WorkerDied` where a process died.
 
-        `on_result` is called in that order, with each finished task. Tasks in a pool that a death
-        broke run again, each alone; with one worker, a death ends the calling process. Several
-        workers begin with the tasks of the largest `load`, in any unit.
+        Tasks in a pool that a death broke run again, each alone; with one worker, a death ends the
+        calling process.
+
+        Args:
+            work: a function of the context and a task; it must pickle where workers are several.
+            tasks: what to do.
+            load: of a task, in any unit; several workers begin with the largest.
+            on_result: called with each finished task, in the order of the tasks.
         """
         if self.workers == 1:
             alone: list[R | WorkerDied] = []

@@ -11,11 +11,12 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load as from_safetensors
@@ -29,11 +30,20 @@ CHECKSUM = "sha256"
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` atomically; folders are made as needed."""
+    write_parts(path, [content])
+
+
+def write_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """Put the parts after each other at `path` atomically, each as soon as it is made.
+
+    An error in their making leaves what was at `path`.
+    """
     _make_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -150,12 +160,28 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
         yield
 
 
+def copy_parts(parts: Iterable[bytes], stream: BinaryIO) -> None:
+    """Write the parts to an open stream once all are made; until then they are in a scratch file.
+
+    An error in their making leaves the stream as it was.
+    """
+    with tempfile.TemporaryFile() as scratch:
+        for part in parts:
+            scratch.write(part)
+        scratch.seek(0)
+        shutil.copyfileobj(scratch, stream)
+
+
 def append_bytes(path: Path, content: bytes, at: int) -> None:
-    """Append `content` to a file of `at` bytes; on disk when this returns.
+    """Append to a file of lines; on disk when this returns.
 
     A torn line beyond byte `at` is cut off. A whole line there, or a file that is shorter, is
-    `BadInput`: nothing that was written is ever lost. Hold `exclusive(path)` where several
-    processes append.
+    `BadInput`: nothing that was written is ever lost.
+
+    Args:
+        path: made if it is absent; hold `exclusive(path)` where several processes append.
+        content: whole lines.
+        at: size of the file in bytes, as the caller last saw it.
     """
     _make_folder(path.parent)
     new = not path.exists()

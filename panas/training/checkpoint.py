@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -71,7 +72,10 @@ def network_record(
 
 
 class Classifier(ABC):
-    """What tells classes of images or rows, and knows what is public of such data."""
+    """What tells classes of images or rows, and knows what is public of such data.
+
+    `predict`, `predict_proba` and `classes_` are named as scikit-learn's.
+    """
 
     notes: Mapping[str, Any]
 
@@ -101,8 +105,21 @@ class Classifier(ABC):
 
     def predict(self, data: Any) -> tuple[str, ...]:
         """The most probable class of each image or row, by name; `data` as for `probabilities`."""
+        return self.names_of(self.probabilities(data))
+
+    def names_of(self, probabilities: Float[Tensor, "n classes"]) -> tuple[str, ...]:
+        """The most probable class of each row, by name."""
         names = self.class_names
-        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
+        return tuple(names[i] for i in probabilities.argmax(dim=1).tolist())
+
+    def predict_proba(self, data: Any) -> Float[np.ndarray, "n classes"]:
+        """`probabilities` as a numpy array; column i is of `classes_[i]`, as in scikit-learn."""
+        return self.probabilities(data).numpy()
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """`class_names` as a numpy array of texts, as in scikit-learn."""
+        return np.array(self.class_names)
 
 
 @dataclass(frozen=True)

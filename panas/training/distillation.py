@@ -88,10 +88,13 @@ def distil(
     """Train in place on what the teacher answers, from the first epoch to the last.
 
     Args:
+        bottom: moves in place, as the head does unless `config.train_head` is False.
+        head: gives the student's logits.
+        taught: at least one sample, else BadInput.
+        config: how weights move, and for how many epochs.
+        rng: orders the samples, and seeds the pictures.
         teacher: asked about pictures made of two samples at each step; None: its answers to
             `taught` are all that is learnt. Never for tables.
-
-    The others are those of `student_trainer`.
     """
     batches = None
     if teacher is not None:

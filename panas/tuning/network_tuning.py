@@ -186,7 +186,7 @@ class NetworkTuning:
         spent = ledger.account().of_run(ledger.run).spent()
         outcome = TuneResult(best, bottom, head, score, spent, result)
         network = folder / "network.safetensors"
-        notes: dict[str, Any] = {"epsilon": outcome.epsilon}
+        notes: dict[str, Any] = {"epsilon": outcome.epsilon, "delta": self.budget.delta}
         if self.facts:
             notes["facts"] = self.facts.to_json()
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)

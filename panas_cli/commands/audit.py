@@ -32,7 +32,15 @@ FAILS: dict[FailOn, tuple[str, ...]] = {
 
 
 def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: bool) -> None:
-    """Attack what a run released, beside blind controls."""
+    """Attack what a run released, beside blind controls.
+
+    Args:
+        run: directory of a trained run.
+        shadows: networks that LiRA trains; 0 leaves it out.
+        workers: processes, at least 1.
+        fail_on: verdict from which on the exit code is 1; None: never.
+        json: print one JSON object.
+    """
     config = load_config(run)
     if is_hub(run):
         raise BadInput(
@@ -60,7 +68,15 @@ def audit_model(
     fail_on: FailOn | None,
     json: bool,
 ) -> None:
-    """Attack a network that was trained elsewhere: who was it trained on?"""
+    """Attack a network that was trained elsewhere: who was it trained on?
+
+    Args:
+        model: its files, data and claims.
+        config: which attacks.
+        out: folder for audit.json and pictures; None: nothing is written.
+        fail_on: verdict from which on the exit code is 1; None: never.
+        json: print one JSON object.
+    """
     with Display() as display:
 
         def report(text: str) -> None:

@@ -182,4 +182,4 @@ class _Display:
     def _line(self, text: str) -> None:
         self._said = time.perf_counter()
         line = f"[{self._said - self._began:7.1f} s] {text}"
-        print_words(line, self._console)
+        print_words(line, self._console, whole=True)

@@ -20,7 +20,17 @@ def epsilon(
     relation: Literal["add-or-remove-one", "replace-one"],
     json: bool,
 ) -> None:
-    """Show epsilon of DP-SGD by four accountants beside each other."""
+    """Show epsilon of DP-SGD by four accountants beside each other.
+
+    Args:
+        q: sampling rate, in (0, 1].
+        sigma: noise multiplier, above 0.
+        steps: of the optimiser, at least 1.
+        delta: in (0, 1).
+        group: samples that one user holds, at least 1.
+        relation: which data sets are neighbours.
+        json: print one JSON object.
+    """
     _check("--q in (0, 1]", 0 < q <= 1, q)
     _check("a finite --sigma above 0", 0 < sigma < math.inf, sigma)
     _check("--steps of 1 or more", steps >= 1, steps)

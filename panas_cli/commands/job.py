@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dprbft.config.files import build_config, read_run, read_toml, with_paths
+from dprbft.config.files import build_config, first_run, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import read_sites, settings_file, sites_file
@@ -56,9 +56,11 @@ def start(
 ) -> Job:
     """Check everything, and make or reopen the run directory.
 
-    With `shared`, several commands fill one directory, and reopening it needs no --resume. With
-    `after`, the directory must be there, from the command of that name. `clients` are the
-    names or numbers of sites that the user gives.
+    Args:
+        request: what the user asked for.
+        shared: several commands fill one directory: reopening it needs no --resume.
+        after: command that must have filled the directory; None: it may be new.
+        clients: names or numbers of sites that the user gives.
     """
     run = request.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}"
     if after and (request.out is None or not (run / "config.toml").is_file()):
@@ -72,6 +74,7 @@ def start(
         settings = _with_those_away(settings, layers[0])
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
+    layers = layers or [first_run(settings)]
     config = build_config(*(with_paths(layer) for layer in (*layers, settings)))
     _warn_of_large(config.largest_epsilon)
     device = device_named(request.device)
@@ -145,7 +148,14 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
 
 
 def show_forecast(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
-    """Say how long stages to come will take, for the sites that the user names."""
+    """Say how long stages to come will take, for the sites that the user names.
+
+    Args:
+        job: device, processes and sites.
+        run: that is open.
+        display: shows the forecast.
+        stages: to come, in order.
+    """
     result = forecast(
         run, stages, workers=job.workers, device=job.device, clients=job.chosen or None
     )
@@ -167,7 +177,13 @@ class Stage:
 def of_sites(
     request: Request, clients: list[str] | None, *, after: str | None = None
 ) -> Iterator[Stage]:
-    """Open the run directory that sites share (the first if none is named), display and engine."""
+    """Open the run directory that sites share, display and engine.
+
+    Args:
+        request: what the user asked for.
+        clients: names or numbers of sites; None: the first.
+        after: command that must have filled the directory; None: it may be new.
+    """
     job = start(request, shared=True, after=after, clients=clients or ["0"])
     ids, sites = job.chosen, read_sites(job.run)
     with (

@@ -28,7 +28,13 @@ LEDGER = "ledger.jsonl"
 
 
 def ledger(folder: Path, group: int, json: bool) -> None:
-    """Show what every site, or one site, has spent, on what, and what is not covered."""
+    """Show what every site, or one site, has spent, on what, and what is not covered.
+
+    Args:
+        folder: a run directory, or a site's.
+        group: samples that one user holds, at least 1.
+        json: print one JSON object.
+    """
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)

@@ -60,6 +60,11 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
     """A run whose sites can be asked, as long as the block lasts.
 
     A new run whose sites cannot be reached leaves nothing behind.
+
+    Args:
+        job: configuration, directory, device and processes.
+        display: hears of the run's events.
+        reach: how its sites are reached.
     """
     with ExitStack() as held:
         try:
@@ -139,7 +144,7 @@ def _stages(job: Job, reach: Reach) -> None:
         with opened(job, display, reach) as run:
             there = begin(run, job.ground)
             stages = stages_of(config)
-            for line in _found(run):
+            for line in data_found(run):
                 display.say(line)
             if not run.elsewhere:
                 for line in (*seen_lines(run.view), *prices(run, there)):
@@ -173,7 +178,8 @@ def _has_results(run: Path) -> bool:
     return is_hub(run) or any(has_results(paths) for paths in read_sites(run))
 
 
-def _found(run: OpenRun) -> list[str]:
+def data_found(run: OpenRun) -> list[str]:
+    """What is known of the data: sizes, classes, and what of them is public."""
     view, source = run.view, run.config.data.source
     sites = len(run.sites.names)
     split = run.config.federation.comes_split  # by their owners, not by this run

@@ -4,19 +4,24 @@ At most `LINES` lines of `WIDTH` characters. All else is in `panas report`.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dprbft.run.outcome import BEHIND, FEWEST, Outcome, SiteOutcome, outcome, wilson
+from dprbft.run.outcome import ALONE, BEHIND, FEWEST, Outcome, SiteOutcome, outcome, wilson
 from panas_cli.text.printing import console, counted, print_text, print_words
 
 LINES = 35
 MOST_SITES = 13
 """Sites that the screen has a line for."""
+LONGEST = 16
+"""Characters of a site's name."""
+IN_THE_END = ("joined", "network")
+WIDE, FOR_WIDE = 96, ("majority", "95 % interval")
+"""Characters from which on a line has these columns, too."""
 BAR = 40
 """Characters of an accuracy of 1."""
 AUDITED = {
@@ -27,16 +32,24 @@ AUDITED = {
     "nothing left": "-",
 }
 """A verdict in the table; the first that a site has counts."""
+FAILURES = 0.1
+"""Samples of a site that a promise should at most fail for."""
 ODDS = 20
 """Odds that a promise should stay below."""
 
 
 def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
-    """Print the screen to stdout."""
+    """Print the screen to stdout.
+
+    Args:
+        run: the run's folder, for the commands.
+        summary: of the run.
+        audit: as `audit.json` holds it; None without.
+    """
     result, screen = outcome(summary, audit), console()
-    print_words(_title(summary, result), screen, "bold" if screen.is_terminal else None)
-    screen.print(_table(result))
-    for line in bars(result):
+    print_words(_title(summary, result), style="bold" if screen.is_terminal else None)
+    screen.print(_table(result, screen.width))
+    for line in bars(result, BAR if screen.width >= WIDE else BAR // 2):
         print_text(line)
     print_text("")
     for line in (*sentences(run, summary, result, audit), *warnings(summary, result)):
@@ -45,39 +58,43 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
 
 def _title(summary: Mapping[str, Any], result: Outcome) -> str:
     sites = counted(len(result.sites), "site")
-    spent = "infinite" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
+    spent = "infinity" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
     return (
         f"{summary['dataset']}, method {summary['method']}: {sites}, epsilon {spent} at delta "
         f"{result.delta:g}, accuracy on test samples"
     )
 
 
-def _table(result: Outcome) -> Table:
+def _table(result: Outcome, width: int) -> Table:
     """A line a site, and the means; of many sites those that gained least."""
     shown = list(result.sites)
     if len(shown) > MOST_SITES:
         shown = sorted(shown, key=_gained)[:MOST_SITES]
-    baselines = [name for name in result.means if name not in ("majority", "joined", "network")]
-    public = max(
-        (name for name in baselines if name != "each site alone"),
-        key=lambda name: result.means[name],
-        default="",
-    )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("site", max_width=20, overflow="ellipsis", no_wrap=True)
-    columns = ("samples", "majority", "public", "alone", "joined", "95 % interval", "network")
-    for name in (*columns, "epsilon"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("audit", no_wrap=True)
-    for site in shown:
-        table.add_row(*_cells(site, public))
+    names = [name for name in result.means if name not in ("majority", ALONE, *IN_THE_END)]
+    public = max(names, key=lambda name: result.means[name], default="")
+    rows = [_cells(site, public) for site in shown]
     if hidden := len(result.sites) - len(shown):
-        table.add_row(f"+ {hidden} more")
+        rows.append({"site": f"+ {hidden} more"})
+    means = {"majority": "majority", "public": public, "alone": ALONE}
+    means |= {name: name for name in IN_THE_END}
+    last = {name: _share(result.means.get(mean)) for name, mean in means.items()}
+    columns = [
+        name
+        for name in rows[0]
+        if (width >= WIDE or name not in FOR_WIDE)
+        and any(row.get(name, "-") != "-" for row in rows)
+    ]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("site", max_width=LONGEST, overflow="ellipsis", no_wrap=True)
+    for name in columns[1:]:  # as wide as their cells need
+        least = max(len(row.get(name, "")) for row in [*rows, {name: name}])
+        justify: Literal["left", "right"] = "left" if name == "audit" else "right"
+        table.add_column(name, justify=justify, min_width=least, no_wrap=True)
+    for row in rows:
+        table.add_row(*(row.get(name, "") for name in columns))
     if len(result.sites) > 1:
-        means = (result.means.get(name) for name in ("majority", public, "each site alone"))
-        last = (result.means.get(name) for name in ("joined", "network"))
-        joined, network = map(_share, last)
-        table.add_row("mean", "", *map(_share, means), joined, "", network, "", "", style="bold")
+        last["site"] = "mean"
+        table.add_row(*(last.get(name, "") for name in columns), style="bold")
     return table
 
 
@@ -87,31 +104,29 @@ def _gained(site: SiteOutcome) -> float:
     return site.joined - max(site.baselines.values(), default=0.0)
 
 
-def _cells(site: SiteOutcome, public: str) -> Iterator[str]:
-    yield from (site.name, str(site.tests))
-    yield from map(
-        _share,
-        (
-            site.majority,
-            site.baselines.get(public),
-            site.baselines.get("each site alone"),
-            site.joined,
-        ),
-    )
+def _cells(site: SiteOutcome, public: str) -> dict[str, str]:
     known = site.joined is not None and site.tests
     low, high = wilson(site.joined or 0.0, site.tests) if known else (0.0, 0.0)
-    yield f"{low:.2f} to {high:.2f}" if known else "-"
-    yield _share(site.network)
-    yield "infinite" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}"
-    yield next((word for verdict, word in AUDITED.items() if verdict in site.verdicts), "-")
+    return {
+        "site": site.name,
+        "samples": str(site.tests),
+        "majority": _share(site.majority),
+        "public": _share(site.baselines.get(public)),
+        "alone": _share(site.baselines.get(ALONE)),
+        "joined": _share(site.joined),
+        "95 % interval": f"{low:.2f} to {high:.2f}" if known else "-",
+        "network": _share(site.network),
+        "epsilon": "infinity" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}",
+        "audit": next((word for v, word in AUDITED.items() if v in site.verdicts), "-"),
+    }
 
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def bars(result: Outcome) -> list[str]:
-    """The means without joining, and with it, as bars."""
+def bars(result: Outcome, length: int = BAR) -> list[str]:
+    """The means without joining, and with it, as bars; one of 1 has so many characters."""
     rows = {"most frequent class": result.means.get("majority")}
     if result.best:
         rows[result.best[0]] = result.best[1]
@@ -121,7 +136,7 @@ def bars(result: Outcome) -> list[str]:
         return []
     wide = max(map(len, known))
     lines = [
-        f"{name:<{wide}}  {'█' * round(BAR * value):<{BAR}}  {value:.3f}"
+        f"{name:<{wide}}  {'█' * round(length * value):<{length}}  {value:.3f}"
         for name, value in known.items()
     ]
     if result.gain:
@@ -194,7 +209,13 @@ def odds_text(odds: float) -> str:
 
 
 def audited(result: Outcome, made: bool, run: Path) -> str:
-    """What the audit found."""
+    """What the audit found.
+
+    Args:
+        result: with the verdicts of its sites.
+        made: whether there was an audit.
+        run: the run's folder, for the command that makes one.
+    """
     if not made:
         return f"No audit was made: `panas audit {run}` attacks what left."
     leaking = [s.name for s in result.sites if "leaks" in s.verdicts]
@@ -204,7 +225,7 @@ def audited(result: Outcome, made: bool, run: Path) -> str:
     unclear = sum("inconclusive" in s.verdicts for s in result.sites)
     if not unclear:
         return "The audit found no leak."
-    where = "every site" if unclear == len(result.sites) else f"{unclear} sites"
+    where = "every site" if unclear == len(result.sites) else counted(unclear, "site")
     return f"The audit found no leak; at {where} samples are too few to rule one out."
 
 
@@ -230,6 +251,11 @@ def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
         )
     if result.odds > ODDS and math.isfinite(result.epsilon) and round(result.epsilon, 2) >= 3:
         lines.append(f"odds of {odds_text(result.odds)} are high; --epsilon 3 keeps them at 20")
+    if result.failures > FAILURES:
+        lines.append(
+            f"delta times the samples of a site is {result.failures:.2g}; give a --delta far below "
+            "1 / samples"
+        )
     if summary.get("network") == "stays":
         lines.append("networks were trained without noise: none may leave its site")
     return [f"warning: {line}" for line in lines]

@@ -16,15 +16,15 @@ CANDIDATES = {
     "public": "public head",
     "shared": "shared head",
     "own": "own head",
-    "shrunk": "own head shrunk to the shared one",
-    "residual": "head with residual",
-    "forest": "forest of public samples",
-    "logistic": "logistic regression of public samples",
+    "shrunk": "own and shared head",
+    "residual": "corrected head",
+    "forest": "public forest",
+    "logistic": "public regression",
     "network": "network",
 }
 """What a site that has joined may predict with."""
-LEAST = 0.05
-"""Share from which on a candidate is named."""
+LEAST, MOST_SHARES = 0.05, 2
+"""Share from which on a candidate is named, and how many are."""
 
 
 def has_joined(clients: Sequence[Mapping[str, Any]]) -> bool:
@@ -35,34 +35,38 @@ def has_joined(clients: Sequence[Mapping[str, Any]]) -> bool:
 def shares_text(shares: Mapping[str, float]) -> str:
     """What an average is made of, the largest parts, as validation samples weigh them."""
     parts = sorted(((share, name) for name, share in shares.items()), reverse=True)
-    told = [(CANDIDATES[name], share) for share, name in parts if share >= LEAST]
+    told = [(CANDIDATES[name], share) for share, name in parts if share >= LEAST][:MOST_SHARES]
     rest = 1 - sum(share for _, share in told)
     told += [("others", rest)] if rest >= LEAST / 10 else []
     return "predicts with " + ", ".join(f"{name} {share:.0%}" for name, share in told)
 
 
 def released_text(sent: bool, noise_multiplier: float | None, masked: bool = False) -> str:
-    """What a site has sent."""
+    """What a site has sent.
+
+    Args:
+        sent: whether it has sent its release.
+        noise_multiplier: of the release; None or 0: without noise.
+        masked: whether it went into a secure sum.
+    """
     if not sent:
         return "sends no release (late, or not worth its cost)"
     if masked:
-        return "has sent its one release under a mask: the sum over all sites alone will be seen"
+        return "has sent its one release, masked: only the sum over all sites will be seen"
     noise = f"noise multiplier {noise_multiplier:.3g}" if noise_multiplier else "without noise"
     return f"has sent its one release ({noise})"
 
 
 BY_RULE: dict[ByRule, str] = {
-    "no noise": "nothing is spent on training",
-    "given noise": "the noise is given",
-    "few public samples": f"fewer than {FEWEST} public samples to rehearse on",
-    "no trials": "no trials are asked for",
-    "other size": "public samples cannot stand for a site of its size",
-    "none better": "rehearsals on public samples found none clearly better",
+    "no noise": "no noise",
+    "given noise": "given noise",
+    "few public samples": f"fewer than {FEWEST} public samples",
+    "no trials": "no trials",
+    "other size": "public samples are too many or few for its size",
+    "none better": "no trial is clearly better",
 }
 """Why the settings of a residual are not tuned."""
-NOTHING = (
-    "rehearsals on public samples: private training has no gain here, and nothing is spent on it"
-)
+NOTHING = "private training has no gain in trials on public samples; nothing is spent on it"
 
 
 def tuned_text(record: TuningRecord) -> str:
@@ -70,10 +74,9 @@ def tuned_text(record: TuningRecord) -> str:
     if record.nothing:
         return NOTHING
     s, noise = record.settings, record.noise_multiplier
-    least = "the least noise that the budget allows"
     results = [
         f"learning rate {s.learning_rate:.3g}",
-        f"noise multiplier {noise:.3g}" if noise else least,
+        *([f"noise multiplier {noise:.3g}"] if noise else []),
         f"clip {s.clip:.3g}",
         f"batch {s.batch_size}",
     ]
@@ -81,16 +84,19 @@ def tuned_text(record: TuningRecord) -> str:
         results = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
     why = "" if record.trials else "not tuned: "
     if record.by_rule:
-        why = f"settings by rule ({BY_RULE[record.by_rule]}): "
+        why = f"by rule ({BY_RULE[record.by_rule]}): "
     return why + ", ".join(results)
 
 
 def joining_price_line(
     prices: Sequence[JoiningPrice], budget: Sequence[float], assumption: str = ""
 ) -> list[str]:
-    """What histogram, release and DP-SGD will have cost, in a line; () where no site can pay.
+    """What histogram, release and DP-SGD will have cost, in a line; [] where no site can pay.
 
-    `assumption` is what the price of a release rests on; "" where it holds against the server.
+    Args:
+        prices: of the sites that can pay, in epsilon.
+        budget: epsilon of each site.
+        assumption: what the price of a release rests on; "" where it holds against the server.
     """
     if not prices:
         return []
@@ -106,8 +112,8 @@ def joining_price_line(
     rests = assumption and any(p.release for p in prices)
     return [
         f"price: epsilon {together} of {span_text(budget, 'g')} a site"
-        f"{f', as long as {assumption}' if rests else ''}: {', '.join(parts)} "
-        "(each by itself); the search costs nothing"
+        f"{f', as long as {assumption}' if rests else ''}",
+        f"  of it {', '.join(parts)} (each by itself); the search costs nothing",
     ]
 
 

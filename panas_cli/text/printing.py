@@ -52,15 +52,19 @@ def print_words(
     screen: Console | None = None,
     style: str | None = None,
     indent: int | None = None,
+    whole: bool = False,
 ) -> None:
     """A line, broken between words where it is too long, with what goes on indented.
 
-    A line on a `screen` that is no terminal stays whole: it is a log's, or an error.
-
-    By `indent` spaces; None: by two more than its beginning.
+    Args:
+        text: one line.
+        screen: where to; None: stdout.
+        style: of rich.
+        indent: spaces before what goes on; None: two more than before its beginning.
+        whole: whether it stays one line where the screen is no terminal, as in a log.
     """
-    results, screen = screen is None, screen or console()
-    if results or screen.is_terminal:
+    screen = screen or console()
+    if screen.is_terminal or not whole:
         begins = len(text) - len(text.lstrip())
         text = textwrap.fill(
             text,
@@ -80,9 +84,13 @@ def print_label(label: str, text: str) -> None:
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, keys: int = 1
 ) -> None:
-    """A table: with lines on a terminal, as aligned text elsewhere; `left` columns flush left.
+    """A table: with lines on a terminal, as aligned text elsewhere.
 
-    See `print_titled` for `keys`.
+    Args:
+        headers: one a column.
+        rows: of cells, one a column.
+        left: columns flush left, from the first on; the others are flush right.
+        keys: first columns that every part of a wide table repeats (`print_titled`).
     """
     box = SIMPLE_HEAD if console().is_terminal else None
     table = Table(box=box, padding=(0, 2, 0, 0), pad_edge=False)
@@ -144,7 +152,13 @@ def _width(table: Table, screen: Console) -> int:
 
 
 def titled(title: str, columns: Sequence[str] = (), left: Sequence[str] = ("site",)) -> Table:
-    """An empty table under a title; columns are flush right, those of `left` flush left."""
+    """An empty table under a title.
+
+    Args:
+        title: above the table.
+        columns: their headers.
+        left: headers of columns flush left; the others are flush right.
+    """
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in columns:
         table.add_column(name, justify="left" if name in left else "right", overflow="fold")
@@ -152,7 +166,13 @@ def titled(title: str, columns: Sequence[str] = (), left: Sequence[str] = ("site
 
 
 def counted(n: int, what: str, many: str | None = None) -> str:
-    """A number of things: 1 round, 2 rounds."""
+    """A number of things: 1 round, 2 rounds.
+
+    Args:
+        n: how many.
+        what: one of them.
+        many: several of them; None: `what` with an s.
+    """
     return f"{n:,} {what}" if n == 1 else f"{n:,} {many or what + 's'}"
 
 

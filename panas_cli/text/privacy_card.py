@@ -91,7 +91,13 @@ def _groups(account: Account) -> Iterator[list[Entry]]:
 
 
 def card_lines(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
-    """The card of an account as lines; `row` is `card_of` the same."""
+    """The card of an account as lines.
+
+    Args:
+        whose: what the first line begins with, as a site's name.
+        account: of the ledger.
+        row: `card_of` the account.
+    """
     neighbours = "added or removed" if account.relation == ADD_OR_REMOVE else "replaced"
     yield wrapped(
         f"{whose}: epsilon = {figure(row['spent'])} of {figure(row['budget'])} "

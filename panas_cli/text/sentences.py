@@ -145,7 +145,14 @@ class PublicSamples:
 def data_lines(
     name: str, facts: Facts, sites: int, sizes: Sequence[int], public: PublicSamples
 ) -> list[str]:
-    """What a run has found: `sizes` are the samples of each site, () where nobody counted.
+    """What the data of a run are, in lines.
+
+    Args:
+        name: of the data set.
+        facts: shape, classes and columns.
+        sites: how many there are.
+        sizes: samples of each site; () where nobody counted.
+        public: numbers of public samples.
 
     Privacy: numbers of samples and what is public of the data, and no label or cell.
     """

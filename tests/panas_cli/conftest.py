@@ -30,6 +30,7 @@ class Outcome(NamedTuple):
             "digits: ",
             "public: ",
             "time: ",
+            "  ",
         )
         return [x for x in self.err.splitlines() if x.strip() and not x.startswith(progress)]
 

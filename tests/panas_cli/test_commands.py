@@ -17,6 +17,8 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network
+from panas_cli.text.ending import LINES
+from panas_cli.text.printing import WIDTH
 
 NAMES = {
     "config.toml",
@@ -69,23 +71,33 @@ def test_a_run_leaves_the_files_of_the_contract(run: Path):
     assert tomllib.loads((run / "config.toml").read_text())["preset"] == "sound"
 
 
-def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: Path):
-    shown = (folder / "stdout").read_text()
-    summary = read_json(run / "summary.json")
-    for c in summary["clients"]:
+def test_a_run_ends_with_one_screen(run: Path, folder: Path):
+    lines = (folder / "stdout").read_text().splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= WIDTH
+    shown = " ".join(" ".join(lines).split())
+    for c in read_json(run / "summary.json")["clients"]:
+        assert c["name"] in shown
+        assert f"{c['ladder']['joined']:.3f}" in shown
+    assert "Whoever sees what left is at most" in shown
+    assert f"Next: `panas report {run}`" in shown
+
+
+def test_details_are_tables_of_all_figures_and_the_evidence(run: Path, cli: Callable):
+    shown = " ".join(cli("report", run, "--details").out.split())
+    for c in read_json(run / "summary.json")["clients"]:
         assert c["genome"] in shown
         assert f"{c['parameters']:,}" in shown
     for word in ("before", "after", "of 8", "mean", "std", "up", "down", "search", "audit"):
         assert word in shown
     for c in read_json(run / "audit.json")["clients"]:
-        assert f"{c['name']}: {c['verdict']}: {c['evidence']}" in shown
-    assert "verdict" in shown
-    assert f"\nrun directory: {run}\n" in shown
-    assert shown.splitlines()[-1].startswith("privacy: with or without any one training sample")
+        assert " ".join(f"{c['name']}: {c['verdict']}: {c['evidence']}".split()) in shown
+    assert f"run directory: {run}" in shown
 
 
 def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):
-    where, result, public, price, time, *lines = (folder / "stderr").read_text().splitlines()
+    unfolded = (folder / "stderr").read_text().replace("\n  ", " ")
+    where, result, public, price, time, *lines = unfolded.splitlines()
     assert where == f"run directory: {run}"
     assert result.startswith("digits: 200 samples, 10 classes, grey pictures of 8 x 8; 2 sites of ")
     assert public.startswith("public: ")
@@ -95,10 +107,10 @@ def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, fol
     assert {x.split("] ")[1].split(":")[0] for x in lines} == {"search", "tune", "train", "audit"}
 
 
-def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
-    outcome = cli("report", run)
+def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable, tmp_path: Path):
+    outcome = cli("report", run, "--out", tmp_path / "page.html")
     assert (outcome.code, outcome.err) == (0, "")
-    page = f"report: {run / 'report.html'}\n"
+    page = f"report: {tmp_path / 'page.html'}\n"
     assert outcome.out == (folder / "stdout").read_text() + page
 
 

@@ -43,7 +43,7 @@ def test_sites_make_their_keys_and_compare_them(cli: Callable, tmp_path: Path):
         shutil.copy(tmp_path / name / "node.pub", tmp_path / "keys" / f"{name}.pub")
     out, keys = tmp_path / "f", tmp_path / "keys"
     init = cli("deploy", "init", "--sites", "a,b", "--out", out, "--keys", keys)
-    assert (init.code, init.out.count("no secret")) == (0, 2)
+    assert (init.code, " ".join(init.out.split()).count("no secret")) == (0, 2)
     shutil.copytree(out / "sites" / "a", tmp_path / "a", dirs_exist_ok=True)
     shown = json.loads(cli("deploy", "key", "--site", tmp_path / "a", "--json").out)
     assert shown["sites"]["a"] == shown["fingerprint"] != shown["sites"]["b"]
@@ -55,8 +55,8 @@ def test_sites_make_their_keys_and_compare_them(cli: Callable, tmp_path: Path):
 def test_a_check_ends_with_2_where_something_is_wrong(cli: Callable, out: Path):
     record = cli("deploy", "check", "--hub", out / "hub")
     assert record.code == 2
-    lines = record.out.splitlines()
-    assert [x for x in lines if x.startswith("DO")] == [x for x in lines if "see with its adm" in x]
+    (to_do,) = record.out.split("\nDO")[1:] if "\nDO" in record.out else [record.out]
+    assert "see with its administrator" in " ".join(to_do.split())
     record = json.loads(cli("deploy", "check", "--site", out / "sites/a", "--json").out)
     assert record["holds"] is False
     assert {c["what"] for c in record["checks"] if c["holds"] is False} >= {"hub", "data", "node"}

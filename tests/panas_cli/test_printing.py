@@ -1,8 +1,9 @@
 """Lines and tables on a terminal and in a pipe."""
 
 import pytest
+from rich.console import Console
 
-from panas_cli.text.printing import print_table, print_titled, print_words, titled
+from panas_cli.text.printing import WIDTH, print_table, print_titled, print_words, titled
 
 HEADERS = ["site", "genome", *(f"figure\n{k}" for k in range(12))]
 GENOME = "c16k5-c64k5-c32k3-max-c128k5-avg"
@@ -46,13 +47,16 @@ def test_columns_that_say_what_a_line_is_about_stand_in_each_part(
     assert about == [["client-000", "sound"], ["client-001", "sound"]] * 2
 
 
-def test_a_table_that_fits_and_one_in_a_pipe_stay_whole(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("terminal", ["0", "1"])
+def test_a_table_that_fits_stays_whole_and_a_pipe_is_as_wide_as_columns_say(
+    terminal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setenv("COLUMNS", "80")
-    print_table(HEADERS, ROWS)
-    assert capsys.readouterr().out.count("client-000") == 1
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", terminal)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if terminal == "0":
+        print_table(HEADERS, ROWS)
+        lines = capsys.readouterr().out.splitlines()
+        assert 80 < max(map(len, lines)) <= WIDTH
     monkeypatch.setenv("COLUMNS", "200")
     print_table(HEADERS, ROWS)
     result = capsys.readouterr().out
@@ -60,13 +64,12 @@ def test_a_table_that_fits_and_one_in_a_pipe_stay_whole(
     assert GENOME in result
 
 
-def test_a_long_line_breaks_between_words_on_a_terminal_alone(
+def test_a_long_line_breaks_between_words_and_a_log_s_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     text = "  its network: " + "no-attack surely tells [members] " * 5 + "/a/path" * 20
-    print_words(text)
-    assert capsys.readouterr().out == f"{text}\n"
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    print_words(text, Console(stderr=True), whole=True)
+    assert capsys.readouterr().err == f"{text}\n"
     monkeypatch.setenv("COLUMNS", "80")
     print_words(text)
     first, *others = capsys.readouterr().out.splitlines()

@@ -75,19 +75,19 @@ def test_a_log_has_one_aligned_line_a_generation_with_sums(clock: Clock):
     shown.report("client-000: c16k3, fitness 0.900")
     title, *rest, end = lines(shown)
     assert title.endswith("search: architecture search")
-    assert end.endswith("search: client-000: c16k3, fitness 0.900")
+    assert end.endswith("search: 1/1 client-000: c16k3, fitness 0.900")
     assert len(rest) == 12
     assert rest[1] == (
-        "[  120.0 s] search: client-000:  generation  1/11  best 0.900  mean 0.500  tried  20  "
-        "cached   4  dropped   6  failed   2  about 10 min left"
+        "[  120.0 s] search: client-000:  generation  1/11  best 0.900  tried  20  failed   2  "
+        "about 10 min left"
     )
-    assert rest[11].endswith("tried 120  cached  24  dropped  36  failed  12")
+    assert rest[11].endswith("tried 120  failed  12")
     for word in ("best", "tried", "failed"):
         assert len({line.index(word) for line in rest}) == 1
 
 
 def left(shown: Display) -> str:
-    return lines(shown)[-1].split("failed")[1].split("  ")[-1]
+    return lines(shown)[-1].split("  ")[-1]
 
 
 FIRST, NEXT, LAST = (generation(k, passes) for k, passes in enumerate((9000, 10_000, 11_000)))
@@ -109,8 +109,7 @@ FIRST, NEXT, LAST = (generation(k, passes) for k, passes in enumerate((9000, 10_
         # What a process takes to start is no part of the speed.
         (11, [(5000, generation(0, 100)), (60, generation(1, 200))], "about 10 min left"),
         # Seen at one look, or in no time.
-        (11, [(60, generation(0, 100)), (0, generation(1, 200))], "2"),
-        (3, [(0, generation(0, 0, evaluations=0))], "1"),
+        (11, [(60, generation(0, 100)), (3, generation(1, 200))], "about 30 s left"),
     ],
 )
 def test_time_left_goes_by_the_speed_so_far(
@@ -122,6 +121,29 @@ def test_time_left_goes_by_the_speed_so_far(
         clock.now += passed
         shown.generation("client-000", record, total)
     assert left(shown).strip() == says
+
+
+def test_a_log_is_calm_but_for_warnings_and_the_last_of_a_stage(clock: Clock):
+    shown = display(clock)
+    clock.now = 10.0
+    shown.stage("train", 5)
+    for k in range(4):
+        clock.now += 0.9
+        shown.report(f"client-{k}: done")
+    shown.report("warning: client-4 is not there")
+    told = [line.partition("train: ")[2] for line in lines(shown)]
+    assert told == ["training", "3/5 client-2: done", "5/5 warning: client-4 is not there"]
+
+
+def test_what_one_site_does_for_all_is_told_once(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 2)
+    for site in ("client-000", "client-001"):
+        clock.now += 60
+        shown.generation(site, generation(0, 100), 1)
+        shown.generation(site, generation(1, 200), 1)
+    assert [line for line in lines(shown) if "client-001" in line] == []
+    assert len(lines(shown)) == 3
 
 
 def test_what_ran_before_an_interruption_is_counted_but_not_as_speed(clock: Clock):
@@ -166,10 +188,10 @@ def test_trials_in_a_log(clock: Clock):
         f"[{seconds:7.1f} s] tune: client-003:  trial {k + 1:>2}/10  {rest} left"
         for k, (seconds, rest) in enumerate(
             [
-                (30, "value 0.500  best 0.500  failed  0  over budget  0  about 4 min"),
-                (60, "value     -  best 0.500  failed  1  over budget  0  about 4 min"),
-                (90, "value     -  best 0.500  failed  1  over budget  1  about 4 min"),
-                (120, "value 0.250  best 0.500  failed  1  over budget  1  about 3 min"),
+                (30, "value 0.500  best 0.500  about 4 min"),
+                (60, "value     -  best 0.500  failed  1  about 4 min"),
+                (90, "value     -  best 0.500  failed  1  about 4 min"),
+                (120, "value 0.250  best 0.500  failed  1  about 3 min"),
             ]
         )
     ]
@@ -341,7 +363,7 @@ def test_nothing_is_left_after_the_last_stage(clock: Clock):
     shown.stage("train", 1)
     clock.now = 90.0
     shown.report("done")
-    assert lines(shown)[-1].endswith("train: done")
+    assert lines(shown)[-1].endswith("train: 1/1 done")
 
 
 def test_a_terminal_shows_what_is_left_in_all(clock: Clock):

@@ -16,7 +16,6 @@ from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas_cli.text import output
 from panas_cli.text.comparison import meaning
-from panas_cli.text.joining import meaning_lines, no_gain_lines
 from panas_cli.text.output import show_audit
 from panas_cli.text.sentences import PublicSamples, data_lines, seen_text
 
@@ -65,108 +64,6 @@ def test_public_samples_without_labels_are_counted_apart(labelled: int):
     lines = data_lines("mine.csv", facts(), 1, [600], public)
     assert ("100 samples" if labelled else "no labels") in lines[1]
     assert lines[2:] == ["public, without labels: 2,000 samples"]
-
-
-@pytest.mark.parametrize(
-    ("found", "says"),
-    [
-        (site_of(0.9), []),
-        (
-            site_of(0.7, selected_round=0),
-            [
-                "warning: north keeps the public network: no gain for 8.0 of epsilon; "
-                "does not beat a random forest on public samples (0.700 against 0.750)"
-            ],
-        ),
-        (
-            site_of(0.85, selected_round=0, epsilon={"spent": "infinity"}),
-            ["warning: north keeps the public network: no gain for infinite epsilon"],
-        ),
-        (
-            site_of(0.9, ladder={"majority": 0.1, "public": 0.9, "alone": 0.8, "joined": 0.9}),
-            [
-                "warning: north is no better than its public start (0.900 against 0.900): "
-                "no gain for 8.0 of epsilon"
-            ],
-        ),
-        (
-            site_of(0.79),
-            ["warning: north is no better than alone (0.790 against 0.800): no gain from joining"],
-        ),
-        (site_of(0.9, baselines=None), []),
-    ],
-)
-def test_one_line_warns_where_the_budget_had_no_gain(found: dict[str, Any], says: list[str]):
-    assert no_gain_lines({"clients": [found], "communication": {"up_bytes": 1}}) == says
-
-
-def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
-    steps = {"majority": 0.1, "public": 0.7, "alone": 0.8, "joined": 0.9}
-    short, joining, privacy = meaning_lines(summary_of(site_of(0.9), ladder=steps))
-    assert short.startswith("in short: mean accuracy 0.900 joined; 0.100 for the most frequent")
-    assert joining == "joining helped (+0.100)"
-    assert "at most 3,000 times likelier (epsilon 8.00" in privacy
-    assert privacy.endswith("a reasonable promise")
-    _, joining, _ = meaning_lines(summary_of(site_of(0.9), ladder=steps | {"alone": 0.9}))
-    assert joining == "joining did not help (+0.000)"
-    _, joining, _ = meaning_lines(summary_of(site_of(0.9), ladder=steps | {"public": 0.9}))
-    assert joining == "joining did not help (+0.000 against public samples alone)"
-
-
-@pytest.mark.parametrize(
-    ("spent", "says"),
-    [
-        (0.0, "nothing that left was computed from private samples"),
-        (1.0, "at most 2.7 times"),
-        (20.0, "a weak promise"),
-        ("infinity", "epsilon is infinite"),
-    ],
-)
-def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str):
-    worst = site_of(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
-    least = site_of(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
-    (line,) = meaning_lines(summary_of(least, worst))
-    assert says in line
-
-
-@pytest.mark.parametrize(
-    ("spent", "delta", "samples", "says"),
-    [
-        (0.9, 1e-5, 900, "a strong promise"),
-        (0.9, 1e-5, 1100, "a reasonable promise"),
-        (4.0, 1e-5, 1100, "a reasonable promise"),
-        (0.9, 9e-3, 102, "a weak promise, since delta times the number of samples is 0.92"),
-        (4.0, 9e-3, 102, "a weak promise, since delta times the number of samples is 0.92"),
-    ],
-)
-def test_no_promise_is_strong_that_may_fail_for_a_hundredth_of_a_sample(
-    spent: float, delta: float, samples: int, says: str
-):
-    own = {"train": samples - 20, "validation": 10, "test": 10}
-    record = site_of(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
-    (line,) = meaning_lines(summary_of(site_of(0.9, epsilon={"spent": 0.1}, delta=1e-9), record))
-    assert line.endswith(f": {says}")
-
-
-def test_the_promise_is_for_the_privacy_unit():
-    (line,) = meaning_lines(summary_of(site_of(0.9)))
-    assert line.startswith("privacy: with or without any one training sample, whatever left")
-    (line,) = meaning_lines(summary_of(site_of(0.9, unit="one group: patient")))
-    assert line.startswith("privacy: with or without any one group (patient), whatever left")
-
-
-def test_a_promise_of_a_secure_sum_says_what_it_rests_on():
-    rests = "at most 1 of 4 sites collude with the server or are missing"
-    trust = {"trust": [{"assumption": rests}], "spent_local": 11.5}
-    alone = site_of(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
-    (line,) = meaning_lines(summary_of(site_of(0.9, **trust), site_of(0.9, **trust), alone))
-    assert line.endswith(
-        f"(epsilon 8.10, but for a chance of 1e-05): a reasonable promise, as long as {rests}; "
-        "against all other sites together: epsilon = 11.50"
-    )
-    assert line.count(rests) == 1
-    (line,) = meaning_lines(summary_of(alone))
-    assert "as long as" not in line
 
 
 def test_a_comparison_says_what_its_epsilon_rests_on():
@@ -224,7 +121,7 @@ def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
 def test_a_report_shows_the_rivals_and_what_accuracy_hides(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    output.show(tmp_path, summary_of(site_of(0.9)), json=False)
+    output.show(tmp_path, summary_of(site_of(0.9)), json=False, details=True)
     text = capsys.readouterr().out
     for word in (
         "forest,",
@@ -238,7 +135,9 @@ def test_a_report_shows_the_rivals_and_what_accuracy_hides(
     ):
         assert word in text
     named = summary_of(site_of(0.9)) | {"class_names": ["3", "7", "11"]}
-    output.show(tmp_path, named, json=False)
+    output.show(tmp_path, named, json=False, details=True)
     assert "0.123 (class 11)" in capsys.readouterr().out
-    output.show(tmp_path, summary_of(site_of(0.9, baselines=None, metrics=None)), json=False)
+    output.show(
+        tmp_path, summary_of(site_of(0.9, baselines=None, metrics=None)), json=False, details=True
+    )
     assert "AUROC" not in capsys.readouterr().out

@@ -52,7 +52,13 @@ def new_authority(days: int) -> Pair:
 
 
 def new_certificate(authority: Pair, host: str, days: int) -> Pair:
-    """A certificate of the hub at `host` for so many days; BadInput if the authority is none."""
+    """A certificate of the hub; BadInput if the authority is none.
+
+    Args:
+        authority: signs it.
+        host: name or IP address by which sites reach the hub.
+        days: for which it holds, from now on.
+    """
     issuer, signer = _read(authority.certificate), _read_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     names = [_name(h) for h in dict.fromkeys((host, *LOCAL))]

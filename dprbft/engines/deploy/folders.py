@@ -70,10 +70,12 @@ class Deployment:
 def make_deployment(
     out: Path, deployment: Deployment, public: Mapping[str, bytes] | None = None
 ) -> None:
-    """Write all folders of a new deployment to `out`; BadInput if that exists, nothing is left
-    half-written.
+    """Write all folders of a new deployment; nothing is left half-written.
 
-    `public` are the sites' public keys, where each site has made its own; None: all are made here.
+    Args:
+        out: the new folder; BadInput if it exists.
+        deployment: names of the sites, the hub's address, days of its certificate.
+        public: public keys (PEM) that sites have made, by name; None: all keys are made here.
     """
     deployment.check()
     if out.exists():

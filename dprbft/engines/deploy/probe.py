@@ -98,7 +98,13 @@ def check_clock(seen: Seen) -> str:
 
 
 def ask_key(address: str, authority: Path, private: bytes) -> str:
-    """That the hub lets the holder of this key in; BadInput if it does not, or cannot say."""
+    """That the hub lets the holder of this key in; BadInput if it does not, or cannot say.
+
+    Args:
+        address: of the hub, HOST:PORT.
+        authority: file of the federation's certificate (PEM).
+        private: the site's private key, which signs the request.
+    """
     headers = flower_headers(private, datetime.now(UTC).isoformat())
     status = _ask(address, authority, ("GET", KEY), headers)
     if status == LET_IN:

@@ -150,10 +150,14 @@ class FlowerCarrier:
     ) -> Iterator[tuple[str, bytes]]:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
 
-        Answers have at most `cap` bytes; the hub's door reads no larger one. A site that sends one,
-        or what is no answer, yields no bytes. An answer to an earlier call, which that no longer
-        waited for, is yielded too: whoever asks knows its requests. PanasError if Flower does not
-        run, and cannot be started.
+        A site that sends more than `cap` bytes, or what is no answer, yields no bytes. An answer to
+        an earlier call, which that no longer waited for, is yielded too: whoever asks knows its
+        requests. PanasError if Flower does not run, and cannot be started.
+
+        Args:
+            frames: what each site is sent, by its name.
+            seconds: until the deadline; None: `LONGEST`.
+            cap: bytes of the largest answer; the hub's door reads no larger one.
         """
         if self._relay is None:
             self._stop()

@@ -152,7 +152,13 @@ def without(arguments: Sequence[str], *names: str) -> list[str]:
 
 
 def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool]) -> bool:
-    """Whether somebody answers at an address within some seconds, for as long as `is_up` holds."""
+    """Whether a server accepts connections at an address in time.
+
+    Args:
+        address: host and port.
+        seconds: to try for.
+        is_up: False ends it early: the server has ended.
+    """
     until = time.monotonic() + seconds
     while time.monotonic() < until and is_up():
         try:

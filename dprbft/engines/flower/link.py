@@ -68,7 +68,7 @@ class Deployed:
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """What a command of `flwr` answers; PanasError if it fails."""
-        return run_flwr(self.home, self.address, arguments)
+        return _run_flwr(self.home, self.address, arguments)
 
 
 @dataclass
@@ -143,7 +143,7 @@ class Simulated:
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """As `Deployed.flwr`."""
-        return run_flwr(self.home, self.address, arguments)
+        return _run_flwr(self.home, self.address, arguments)
 
 
 Link = Deployed | Simulated
@@ -201,7 +201,7 @@ def check_flower(*, simulation: bool = False) -> None:
         raise BadInput(f"expected flwr {oldest} or later, got {version}; {INSTALL_FLOWER}")
 
 
-def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What a command of `flwr` answers; PanasError, with its reason, if it fails."""
     command = [sys.executable, "-m", "dprbft.engines.flower.door.control"]
     command += [*arguments, "--format", "json"]

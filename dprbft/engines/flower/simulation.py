@@ -29,9 +29,15 @@ START = 120.0
 def flower_simulation(
     run: Path, sites: Sequence[SitePaths], machine: Machine, workers: int
 ) -> Iterator[Engine]:
-    """An `Engine` of a run's sites over Flower; `workers` of them are asked at once.
+    """An `Engine` of a run's sites over Flower.
 
     BadInput if Flower is not installed, or a name cannot cross; PanasError if it does not start.
+
+    Args:
+        run: directory of the run.
+        sites: all of the run, in the order of their numbers.
+        machine: where their node computes.
+        workers: sites that are asked at once.
     """
     names = [paths.name for paths in sites]
     node = Node({p.name: p.folder for p in sites if p.is_present}, machine, shared=run)

@@ -24,16 +24,20 @@ CHUNK = 1 << 20
 
 
 def ask(path: Path, frame: bytes, seconds: float | None = None, *, cap: int = MAX_FRAME) -> bytes:
-    """The answer of the node at a socket, of at most `cap` bytes.
+    """The answer of the node at a socket.
 
-    `seconds` is for all of it; None waits for as long as the node works. The node goes on with what
-    it was asked when nobody waits any more.
+    The node goes on with what it was asked when nobody waits any more.
+
+    Args:
+        path: of the node's Unix socket.
+        frame: the request.
+        seconds: for all of it; None: as long as the node works.
+        cap: bytes of the answer, at most.
 
     Raises:
         TimeoutError: if there was no answer in that time.
         OSError: if nobody listens there, or the node closes the connection without an answer.
         BadInput: if the answer is larger.
-
     """
     until = None if seconds is None else time.monotonic() + seconds
     with connected(path, until) as link:
@@ -71,7 +75,13 @@ def bound(path: Path) -> Iterator[socket.socket]:
 
 
 def send(link: socket.socket, frame: bytes, until: float | None = None) -> None:
-    """Send a frame after its length; TimeoutError if that is not done by `until` (monotonic)."""
+    """Send a frame after its length; TimeoutError if that takes too long.
+
+    Args:
+        link: a connected socket.
+        frame: the bytes to send.
+        until: the latest time, of `time.monotonic`; None: no limit.
+    """
     for part in (len(frame).to_bytes(8, "big"), frame):
         rest = memoryview(part)
         while rest:
@@ -88,9 +98,13 @@ def receive(
 ) -> bytes | None:
     """Read one frame; None if the other side has closed before it.
 
-    Room is made as bytes come, never for what is only declared. BadInput if more than `cap` bytes
-    are declared: none of them is read. `look` sees the first `HEAD` bytes, and how many there are
-    to be: it may raise, and the rest is not read.
+    Room is made as bytes come, never for what is only declared.
+
+    Args:
+        link: a connected socket.
+        cap: bytes of the frame, at most; BadInput if more are declared, none of which is read.
+        until: the latest time, of `time.monotonic`; None: no limit.
+        look: sees the first `HEAD` bytes and the frame's size; if it raises, the rest is not read.
     """
     head = _exactly(link, 8, until)
     if not head:

@@ -29,8 +29,12 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
     """Answer at a socket, which is private to its owner, until this thread is interrupted.
 
     What is in progress then is lost, as at a kill; it is done anew when it is asked for again.
-    `ready` is called once the socket is there. BadInput if another node serves one of the sites, or
-    something else is at `path`.
+    BadInput if another node serves one of the sites.
+
+    Args:
+        node: of the sites that are served.
+        path: of the socket; BadInput if something else is there.
+        ready: called once the socket is there.
     """
     slots = threading.BoundedSemaphore(CONNECTIONS)
     with _alone(node), _listening(path) as server:

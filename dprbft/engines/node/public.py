@@ -41,7 +41,7 @@ FOLDER = "public"  # in the site's folder for a run: the files that came with it
 GIB = 1 << 30
 
 
-def check_room(paths: SitePaths, config: RunConfig, size: int) -> None:
+def _check_room(paths: SitePaths, config: RunConfig, size: int) -> None:
     """BadInput for a new run of which the owner's limits hold no more; `size` bytes came with it.
 
     Only what hubs have brought counts: the size of what a site has computed tells of its samples.
@@ -82,9 +82,14 @@ FILES: Mapping[str, Callable[[Path], Path]] = {
 def local_hello(paths: SitePaths, request: Request, folder: Path | None = None) -> bytes:
     """The hello or leave of a request with its names as paths at this site; writes the files.
 
-    `folder` is where they are kept; None: in the site's own folder for the run. Nothing is written
-    before the owner's settings allow the run, and nothing over files that a run has begun with.
-    BadInput if the hello is refused, names other files than came, or they do not fit it.
+    Nothing is written before the owner's settings allow the run, and nothing over files that a run
+    has begun with. BadInput if the hello is refused, names other files than came, or they do not
+    fit it.
+
+    Args:
+        paths: of the site in the run.
+        request: of the hub, with its files.
+        folder: where files are kept; None: in the site's own folder for the run.
     """
     hello = Hello.from_bytes(request.content)
     named = sorted(name for name in FILES if getattr(hello, name))
@@ -122,7 +127,7 @@ def _take(
         )
     if folder is None:
         size = len(request.content) + sum(map(len, request.files.values()))
-        check_room(paths, config, size)
+        _check_room(paths, config, size)
     for name, content in request.files.items():
         _keep(FILES[name](at), content, shared=folder is not None)
     _check(at, named, facts)

@@ -72,14 +72,28 @@ def server_round(
     round: int,
     rng: np.random.Generator,
 ) -> Broadcast:
-    """Step 2: the ridge head of all releases and the labelled public samples."""
+    """Step 2: the ridge head of all releases and the labelled public samples.
+
+    Args:
+        side: public samples and the common map.
+        releases: second moments of sites, read one at a time.
+        previous: for the head's shape (classes, d).
+        round: from 1.
+        rng: unused.
+    """
     classes, width = previous.weight.shape
     total = pooled((_moments(message, classes) for message in releases), classes, width)
     return sum_round(side, total, round)
 
 
 def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
-    """The same of the sum of all sites' moments and label counts."""
+    """The same of the sum of all sites' moments and label counts.
+
+    Args:
+        side: public samples and the common map.
+        total: the sum.
+        round: from 1.
+    """
     classes = len(total.B)
     moments = None
     if len(side.public) and side.feature_map is not None:

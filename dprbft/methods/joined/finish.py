@@ -113,6 +113,7 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
     probabilities = predictor.probabilities_of(test.inputs())
     values = c.logits(test.inputs())
     rival = alone(site, state) if site.config.federation.baselines else None
+    lone = None if rival is None else rival.probabilities_of(test.inputs())
     joined, network = _right(probabilities, test), values.get("network")
     SiteReport(
         samples=sizes(site),
@@ -120,11 +121,12 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
         baselines=baselines_of(site),
         steps=Steps(
             public=_right(values["public"], test) if "public" in values else None,
-            alone=_right(rival.probabilities_of(test.inputs()), test) if rival else None,
+            alone=None if lone is None else _right(lone, test),
             shared=_right(values["shared"] + c.log_prior, test),
             joined=joined,
             best=joined,
             network=None if network is None else _right(network, test),
+            differ=None if lone is None else _differ(lone, probabilities, test),
         ),
         setting={"noise_multiplier": state.sigma, "release_noise": state.release_noise},
         shares=predictor.average.shares(),
@@ -133,6 +135,12 @@ def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
             for name, scores in values.items()
         },
     ).write(site.home)
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor, samples: Samples) -> int:
+    """Samples on which exactly one of two scores has the right class largest."""
+    right = [scores.argmax(1) == samples.y for scores in (one, other)]
+    return int((right[0] != right[1]).sum())
 
 
 def _right(scores: torch.Tensor, samples: Samples) -> float:

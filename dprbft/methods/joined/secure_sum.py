@@ -124,12 +124,16 @@ def share(site: Site, content: bytes) -> bytes:
 def masked_release(site: Site, content: bytes, rows: Rows) -> tuple[bytes, SumNoise]:
     """Charge, and mask what is to be summed: moments and label counts with the site's noise.
 
-    `rows` are of all training samples: computed before the charge, so that nothing is charged for
-    rows that cannot be computed. Returns the message, the same whenever it is asked for, and the
-    noise of the sum. Where a process died before the message was on disk, nothing has left for its
-    charge, which then pays for this message (`panas.privacy.release.gate`).
+    Returns the message, the same whenever it is asked for, and the noise of the sum. Where a
+    process died before the message was on disk, nothing has left for its charge, which then pays
+    for this message (`panas.privacy.release.gate`).
 
     BudgetExhausted, and nothing leaves, if the budget pays for none.
+
+    Args:
+        site: its ledger, its labels and its part in the sum.
+        content: encrypted shares for the site, as `Parts`.
+        rows: of all training samples; what cannot be computed is not charged.
     """
     state = _begun(site)
     if not state.masked:

@@ -84,7 +84,14 @@ BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 def site_round(
     site: Site, state: State, broadcast: Broadcast, round: int
 ) -> tuple[State, Release | None]:
-    """Steps 1 to 3: train against the broadcast head, then release."""
+    """Steps 1 to 3: train against the broadcast head, then release.
+
+    Args:
+        site: its training samples, ledger and settings.
+        state: what the site kept of the round before.
+        broadcast: the shared head.
+        round: from 1.
+    """
     bottom, _ = state.networks(site)
     head = to_head(broadcast).to(site.device)
     trained = train_round(site, state, bottom, head, round)
@@ -158,13 +165,28 @@ def server_round(
     round: int,
     rng: np.random.Generator,
 ) -> Broadcast:
-    """Step 4: the new shared head; the old one if nobody released anything."""
+    """Step 4: the new shared head; the old one if nobody released anything.
+
+    Args:
+        side: for the server's optimiser.
+        releases: of this round.
+        previous: the shared head before it.
+        round: from 1.
+        rng: orders the rows that the head trains on.
+    """
     optimizer = side.config.federation.server
     return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 
 
 def site_finish(site: Site, state: State, broadcast: Broadcast, round: int) -> State:
-    """Step 6: replace the head, and keep what validation prefers so far."""
+    """Step 6: replace the head, and keep what validation prefers so far.
+
+    Args:
+        site: its validation and test samples, and settings.
+        state: after `site_round`.
+        broadcast: the new shared head.
+        round: from 1.
+    """
     bottom, own = state.networks(site)
     shared = to_head(broadcast)
     shares = {"local": BLENDS[-1:], "shared": BLENDS[:1], "blend": BLENDS}

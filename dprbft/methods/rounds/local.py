@@ -36,7 +36,14 @@ CPU: Mapping[str, Any] = dprbft.CPU
 def site_round(
     site: Site, state: State, broadcast: Broadcast, round: int
 ) -> tuple[State, Release | None]:
-    """Train bottom and head; release nothing."""
+    """Train bottom and head; release nothing.
+
+    Args:
+        site: its training samples, ledger and settings.
+        state: what the site kept of the round before.
+        broadcast: unused.
+        round: from 1.
+    """
     bottom, head = state.networks(site)
     trained = train_round(site, state, bottom, head, round)
     if trained is None:
@@ -52,12 +59,27 @@ def server_round(
     round: int,
     rng: np.random.Generator,
 ) -> Broadcast:
-    """There is no server; the broadcast stays as it was and is sent to nobody."""
+    """There is no server; the broadcast stays as it was and is sent to nobody.
+
+    Args:
+        side: unused.
+        releases: none.
+        previous: returned, under the new number.
+        round: from 1.
+        rng: unused.
+    """
     return replace(previous, round=round)
 
 
 def site_finish(site: Site, state: State, broadcast: Broadcast, round: int) -> State:
-    """Keep the own head; there is no other."""
+    """Keep the own head; there is no other.
+
+    Args:
+        site: its validation samples.
+        state: after `site_round`.
+        broadcast: unused.
+        round: from 1.
+    """
     bottom, head = state.networks(site)
     state = replace(state, scores=replace(state.scores, shared=state.scores.local))
     return keep_best(site, state, bottom, [(1.0, head)], round)

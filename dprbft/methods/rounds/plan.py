@@ -111,7 +111,13 @@ def _fixed_plan(site: Site, settings: DPSGDSettings, noise_multiplier: float) ->
 
 
 def refusal(site: Site, state: State, round: int) -> str | None:
-    """Why a site cannot pay for a round and all that it plans after it; None if it can."""
+    """Why a site cannot pay for a round and all that it plans after it; None if it can.
+
+    Args:
+        site: its budget and ledger.
+        state: its plan, as of the round before.
+        round: from 1.
+    """
     if not site.budget.private:
         return None
     try:

@@ -64,7 +64,13 @@ def _optimizer(site: Site, state: State) -> OptimizerConfig:
 
 
 def training_charge(plan: Plan | None, recipient: str, round: int) -> Charge:
-    """What a round of training is charged as; without a plan, as unprotected."""
+    """What a round of training is charged as.
+
+    Args:
+        plan: of DP-SGD; None: the charge is unprotected.
+        recipient: who sees what is trained, as the ledger names it.
+        round: from 1.
+    """
     return Charge(
         event=plan.training_event if plan else Unprotected(),
         phase="training",

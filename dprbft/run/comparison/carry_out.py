@@ -25,7 +25,13 @@ class Machine:
 
 
 def check_folder(folder: Path, plan: Plan, *, resume: bool) -> None:
-    """Refuse a directory in use, or one whose runs have other settings; nothing is written."""
+    """Refuse a directory in use, or one whose runs have other settings; nothing is written.
+
+    Args:
+        folder: of the comparison.
+        plan: its runs.
+        resume: whether the directory may hold some of them.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -42,7 +48,7 @@ def check_folder(folder: Path, plan: Plan, *, resume: bool) -> None:
             check_settings(run, planned.config)
 
 
-def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
+def _outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
     """What a run came to, which is carried out if it is not finished.
 
     One whose budget ends before its rounds do keeps its last valid models, and is told by them.
@@ -90,7 +96,7 @@ def carry_out(
     results = Results(plan=plan, found={}, failed={})
     for planned in plan.runs:
         try:
-            results.found[planned] = outcome_of(folder, planned, machine)
+            results.found[planned] = _outcome_of(folder, planned, machine)
         except PanasError as e:
             results.failed[planned] = e
         tell(planned, results)

@@ -72,7 +72,13 @@ def read_outcome(run: Path) -> Outcome | None:
 
 
 def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
-    """Gather what a trained run came to, and keep it beside the run's summary."""
+    """Gather what a trained run came to, and keep it beside the run's summary.
+
+    Args:
+        run: directory of the run.
+        config: its configuration.
+        stopped: why it ended before its last round; "" if it did not.
+    """
     summary, view = summarise(run, config), RunView(run, config)
     clients = summary["clients"]
     sites = [paths for paths in view.sites if has_results(paths)]

@@ -83,7 +83,16 @@ def settings_for(
     row: Row | None = None,
     user: Settings,
 ) -> Settings:
-    """The settings of the runs of a line in a column, without the seed."""
+    """The settings of the runs of a line in a column, without the seed.
+
+    Args:
+        entry: the line: a method or a variant.
+        column: one that the entry has.
+        size: how much is computed.
+        experiment: its settings; None: there are none.
+        row: of the experiment.
+        user: settings over all others.
+    """
     own_column = dict(entry.columns[column])
     if experiment:
         own_column = merge(own_column, experiment.column.get(column, {}))

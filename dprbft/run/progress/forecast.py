@@ -47,8 +47,13 @@ class Forecast:
         return sum(self.seconds.values())
 
     def left(self, stage: str, share: float, spent: float) -> float:
-        """Seconds that are left when `share` of a stage is done, and `spent` are gone since the
-        first stage; what was done tells how right the forecast is."""
+        """Seconds that are left; what was done tells how right the forecast is.
+
+        Args:
+            stage: under way, one of `seconds`.
+            share: of it that is done, in [0, 1].
+            spent: seconds since the first stage began.
+        """
         names = list(self.seconds)
         at = names.index(stage)
         done = sum(self.seconds[n] for n in names[:at]) + share * self.seconds[stage]
@@ -67,7 +72,12 @@ def forecast(
 ) -> Forecast:
     """The seconds of stages to come, of those that leave a site anything to do.
 
-    `clients` are the sites that search or tune; None: all. Their samples are counted, no others'.
+    Args:
+        run: its configuration and sites.
+        stages: to come, in order.
+        workers: processes of a stage, at least 1.
+        device: "cpu" or "cuda", on which the pace is measured.
+        clients: numbers of the sites that search or tune, whose samples are counted; None: all.
     """
     passes_of = PASSES.get(run.config.federation.family.name)
     if passes_of is None:

@@ -73,7 +73,7 @@ def shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Sam
     assert source.public_data is not None
     raw = _public(config, source.public_reading)
     facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
-    return facts, kept_public(raw, facts, config)
+    return facts, _kept_public(raw, facts, config)
 
 
 def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
@@ -96,7 +96,7 @@ def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, 
             "site declare DIR --public-data FILE` their owners take it from public rows",
             stacklevel=2,
         )
-    return whole, kept_public(raw, whole, config)
+    return whole, _kept_public(raw, whole, config)
 
 
 def _public(config: RunConfig, how: Reading) -> Raw:
@@ -108,7 +108,7 @@ def _public(config: RunConfig, how: Reading) -> Raw:
     return raw
 
 
-def kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
+def _kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
     """The samples of public data that a run keeps: at most `data.public_limit`, drawn by class.
 
     The draw is that of a simulation with the same public data (`panas.data.load.load`).
@@ -217,7 +217,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
         public = facts.no_samples()
         if source.public_data is not None:
             how = reading_of(facts, source.public_reading.table)
-            public = kept_public(read(source.public_data, how), facts, config)
+            public = _kept_public(read(source.public_data, how), facts, config)
     return SitesPlan(config, facts, *_parts(config, facts, public), tuple)
 
 

@@ -88,7 +88,13 @@ class Remote:
         )
 
     def note(self, site: int, verb: Verb, code: Code) -> None:
-        """Take note of what a site has answered."""
+        """Take note of what a site has answered.
+
+        Args:
+            site: number of the site.
+            verb: what it was asked for.
+            code: its answer.
+        """
         if code is Code.ABSENT:
             self._why.setdefault(site, "absent")
         elif code is not Code.DONE:

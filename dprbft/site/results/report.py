@@ -27,6 +27,8 @@ class Steps:
     best: float  # the highest that was seen; nothing is chosen by it
     network: float | None  # of its own network by itself
     local: float | None = None  # after local training of a model that others have trained too
+    # Test samples on which exactly one of alone and joined is right; None where not compared.
+    differ: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

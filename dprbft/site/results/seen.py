@@ -64,7 +64,14 @@ class SeenSamples:
 
 
 def look_back(paths: SitePaths, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
-    """Note what a site's samples have cost elsewhere, and refuse them if asked to (BadInput)."""
+    """Note what a site's samples have cost elsewhere, and refuse them if asked to (BadInput).
+
+    Args:
+        paths: of the site in the run.
+        config: for the site's budget, and whether it is strict.
+        data: with the tags of the samples; without any nothing is done.
+        ledger: the site's own, whose charges do not count.
+    """
     if data.tags is None:
         return
     seen = seen_before(data.tags, ledger, config.budget(paths.index))

@@ -78,6 +78,14 @@ def read_one_part_npz(path: Path) -> Raw:
 
 def read_images_npz(path: Path) -> Raw:
     """Read the images of all parts, and no label: all are of class 0 of no classes."""
+    images = [_pictures(path, key, x) for key, x in image_arrays(path).items()]
+    check_alike(path, images)
+    x = np.concatenate(images)
+    return Raw(x, np.zeros(len(x), np.int64), ())
+
+
+def image_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The images of each part of an archive, as they are in it, by key; labels are not read."""
     arrays = read_arrays(path)
     keys = [k for k in PARTS if k in arrays] or [k for k in ("images", "x") if k in arrays][:1]
     if not keys:
@@ -85,10 +93,7 @@ def read_images_npz(path: Path) -> Raw:
             f"expected the keys train_images (with val_images, test_images), images or x in {path},"
             f" got {_shown(arrays)}"
         )
-    images = [_pictures(path, key, arrays[key]) for key in keys]
-    check_alike(path, images)
-    x = np.concatenate(images)
-    return Raw(x, np.zeros(len(x), np.int64), ())
+    return {key: arrays[key] for key in keys}
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -107,7 +112,7 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(sorted(arrays))[:200] or "none"
 
 
-def check_lengths(path: Path, key: str, x: np.ndarray, y: np.ndarray) -> None:
+def _check_lengths(path: Path, key: str, x: np.ndarray, y: np.ndarray) -> None:
     """Refuse another number of labels than of images."""
     if len(x) != len(y):
         raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
@@ -126,7 +131,7 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
     labels = [_classes(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
-        check_lengths(path, key, x, y)
+        _check_lengths(path, key, x, y)
     check_alike(path, images)
     values = np.unique(np.concatenate(labels))
     check_class_count(path, len(values))
@@ -150,7 +155,7 @@ def _groups(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
 ) -> Int64[np.ndarray, "n"]:
     """A fixed hash of each sample's group, the same as that of a table's."""
-    entries = group_entries(path, arrays, key, samples)
+    entries = _group_entries(path, arrays, key, samples)
     if entries.dtype.kind == "i" and entries.size and entries.min() < 0:
         wrong = "negative ones, as where a group is missing; drop those samples"
     else:
@@ -161,7 +166,7 @@ def _groups(
     raise _no_groups(path, key, samples, wrong)
 
 
-def group_entries(
+def _group_entries(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
 ) -> np.ndarray:
     """What an archive calls each sample's group (n,): whole numbers or texts."""
@@ -210,11 +215,11 @@ def keys_of_parts(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[st
 
 def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     """Images as (n, c, h, w), uint8, uint16 or float32 in [-1, 1]."""
-    x = channels_last(path, key, x)
+    x = _channels_last(path, key, x)
     if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
         x = (2 * x - 1).astype(np.float32)
     else:
-        check_whole_numbers(path, key, x)
+        _check_whole_numbers(path, key, x)
     return channels_first(x)
 
 
@@ -223,7 +228,7 @@ def channels_first(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
-def channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
+def _channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     """Images as (n, h, w, c); BadInput for any other array."""
     if x.ndim == 3:
         x = x[..., None]
@@ -235,7 +240,7 @@ def channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
+def _check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
     """Refuse values other than uint8 and uint16."""
     if x.dtype not in (np.uint8, np.uint16):
         wrong = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
@@ -248,7 +253,7 @@ def check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
 
 def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
     y = flat(y)
-    check_labels(path, key, y)
+    _check_labels(path, key, y)
     if not np.isfinite(y).all():
         wrong = "NaN or infinity, as where a label is missing; drop those samples"
     elif not np.all(y == np.floor(y)):
@@ -262,7 +267,7 @@ def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
     raise _no_classes(path, key, wrong)
 
 
-def check_labels(path: Path, key: str, y: np.ndarray) -> None:
+def _check_labels(path: Path, key: str, y: np.ndarray) -> None:
     """Refuse labels that are not one number a sample."""
     if y.ndim != 1:
         wrong = f"shape {y.shape}; several labels a sample are no classes"
@@ -336,14 +341,14 @@ def _part(
     form: Form,
     group: str | None,
 ) -> _Part:
-    images, y = channels_last(path, of_images, arrays[of_images]), flat(arrays[of_labels])
+    images, y = _channels_last(path, of_images, arrays[of_images]), flat(arrays[of_labels])
     if images.dtype.kind != "f":
-        check_whole_numbers(path, of_images, images)
-    check_labels(path, of_labels, y)
-    check_lengths(path, of_images, images, y)
+        _check_whole_numbers(path, of_images, images)
+    _check_labels(path, of_labels, y)
+    _check_lengths(path, of_images, images, y)
     x, names = _fitted(images, form), ["all"] * len(y)
     if group is not None:
-        entries = group_entries(path, arrays, group_key(of_images, group), len(y))
+        entries = _group_entries(path, arrays, group_key(of_images, group), len(y))
         names = [_named(entry) for entry in entries.tolist()]
     scaled = (2 * x - 1 if form.unit else x).astype(np.float32) if x.dtype.kind == "f" else x
     return _Part(

@@ -24,7 +24,13 @@ SECONDS = 86_400.0  # of a day
 
 
 class Cells:
-    """Collects a column; `commas` says that a comma may stand for a decimal point in it."""
+    """Collects a column.
+
+    Args:
+        name: of the column.
+        texts: whether every cell is a text, even where it holds a number.
+        commas: whether numbers may have decimal commas.
+    """
 
     def __init__(self, name: str, *, texts: bool, commas: bool) -> None:
         self.name, self._all_texts, self._commas = name, texts, commas

@@ -21,6 +21,7 @@ from panas.runtime.errors import BadInput
 Kind = Literal["number", "date", "text"]
 KINDS: tuple[Kind, ...] = ("number", "date", "text")
 
+PERSON = b"panas column"  # of the hash of texts
 SIGNS = 8
 """Features of a text whose categories are not public."""
 MOST_CATEGORIES = 32
@@ -97,7 +98,7 @@ class Column:
             signs = np.full(len(self.categories) + 1, -1.0)
             signs[index] = 1
             return signs
-        byte = hashlib.blake2b(text.encode(), digest_size=1, person=b"panas column").digest()
+        byte = hashlib.blake2b(text.encode(), digest_size=1, person=PERSON).digest()
         return 2.0 * np.unpackbits(np.frombuffer(byte, np.uint8)) - 1
 
     def seen(self, cells: np.ndarray, texts: tuple[str, ...] = ()) -> "Column":

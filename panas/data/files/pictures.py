@@ -115,12 +115,18 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
         size: as for `read_folder`.
         shape: as for `read_folder`.
     """
+    files = pictures_under(path)
+    x, notes = _read(path, files, size, shape)
+    return Raw(x, np.zeros(len(x), np.int64), (), notes=notes)
+
+
+def pictures_under(path: Path) -> list[Path]:
+    """All pictures under a folder, in the order of their paths; none that is hidden."""
     every = _pictures(path)
     files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
     if not files:
         raise BadInput(f"expected pictures in {path}, got none; check the path")
-    x, notes = _read(path, files, size, shape)
-    return Raw(x, np.zeros(len(x), np.int64), (), notes=notes)
+    return files
 
 
 def _pictures(path: Path) -> list[Path]:
@@ -150,7 +156,7 @@ def _read(
             with Image.open(file) as image:
                 x[i] = read_picture(image, shape, deep)
         except Exception as error:  # a decoder's error may have any type
-            raise _unreadable(file, error) from error
+            raise unreadable(file, error) from error
     note = f"pictures of other sizes were made {shape[2]} x {shape[1]} pixels"
     return x, (note,) if set(sizes) != {(shape[2], shape[1])} else ()
 
@@ -206,10 +212,11 @@ def _header(file: Path) -> tuple[str, tuple[int, int]]:
         with Image.open(file) as image:
             return image.mode, image.size
     except Exception as error:
-        raise _unreadable(file, error) from error
+        raise unreadable(file, error) from error
 
 
-def _unreadable(file: Path, error: Exception) -> BadInput:
+def unreadable(file: Path, error: Exception) -> BadInput:
+    """The error for a file that does not decode."""
     return BadInput(
         f"expected a readable picture at {file}, got: {one_line(error)}; replace or delete it"
     )

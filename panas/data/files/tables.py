@@ -59,7 +59,13 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
 def read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
-    """What the first line says, and the rows after it; BadInput if it lacks what is asked for."""
+    """What the first line says, and the rows after it; BadInput if it lacks what is asked for.
+
+    Args:
+        path: of the file, for messages.
+        file: open, at its beginning.
+        named: columns that a user names.
+    """
     start = [line for line, _ in zip(file, range(2), strict=False)]
     delimiter = _delimiter(start[:1], named.label)
     file.seek(0)

@@ -147,6 +147,12 @@ class Receipt:
 
     As a context manager it notes in the ledger that the block ended well; after an exception it
     notes nothing, and the charge stays spent.
+
+    Args:
+        issuer: `ISSUER`, which the ledger alone passes; BadInput for any other.
+        id: of the charge in the ledger.
+        charge: what was charged.
+        commit: notes in the ledger that the charge of an id ended well.
     """
 
     __slots__ = ("_commit", "_done", "_used", "charge", "id")

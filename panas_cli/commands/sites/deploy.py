@@ -9,7 +9,15 @@ from panas_cli.text.printing import counted, print_json, print_text, print_words
 def init(
     out: Path, sites: list[str], where: tuple[str, int, int], *, keys: Path | None, json: bool
 ) -> None:
-    """Write a new deployment, and say who gets what."""
+    """Write a new deployment, and say who gets what.
+
+    Args:
+        out: the new folder.
+        sites: names of the sites.
+        where: the hub's host and port, and days of its certificate.
+        keys: folder of the sites' public keys, NAME.pub; None: all keys are made here.
+        json: print one JSON object.
+    """
     need_library()
     from dprbft.engines.deploy.folders import Deployment, make_deployment
     from dprbft.engines.deploy.keys import given_keys
@@ -73,7 +81,13 @@ def renew(folder: Path, days: int) -> None:
 
 
 def check(folder: Path, *, of_site: bool, json: bool) -> int:
-    """Look at all that is needed; a line each as it is seen. Returns the exit code, 0 or 2."""
+    """Look at all that is needed; a line each as it is seen. Returns the exit code, 0 or 2.
+
+    Args:
+        folder: a site's, or the hub's.
+        of_site: whether it is a site's.
+        json: print one JSON object at the end.
+    """
     need_library()
     from dprbft.engines.deploy.checks import Check, all_hold, check_hub, check_site
 

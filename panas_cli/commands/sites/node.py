@@ -18,7 +18,14 @@ from panas_cli.text.privacy_card import state_lines
 
 
 def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
-    """Answer requests for the site in a folder; Ctrl-C and SIGTERM end it, and lose nothing."""
+    """Answer requests for a site; Ctrl-C and SIGTERM end it, and lose nothing.
+
+    Args:
+        folder: the site's.
+        socket: where to listen; None: in the folder.
+        device: auto, cpu or cuda.
+        workers: processes of a search or of tuning, at least 1.
+    """
     settings, path = read_site(folder), socket or folder / SOCKET
     state_key()  # or BadInput, where it can be kept nowhere
     if (folder / KEY).is_file():

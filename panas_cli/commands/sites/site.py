@@ -51,7 +51,14 @@ from panas_cli.text.sentences import seen_text
 
 
 def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
-    """Make a site's directory; nothing is written where its data or settings are refused."""
+    """Make a site's directory; nothing is written where its data or settings are refused.
+
+    Args:
+        folder: the new directory.
+        settings: fields of `SiteSettings` by name, not checked so far.
+        by: public data or facts that the data are declared by.
+        json: print one JSON object.
+    """
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
     site = validated(SiteSettings, settings, "panas site init")
@@ -63,7 +70,13 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
 
 
 def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
-    """Declare the data anew; nothing is written where they do not fit."""
+    """Declare the data anew; nothing is written where they do not fit.
+
+    Args:
+        folder: the site's.
+        by: public data or facts that the data are declared by.
+        json: print one JSON object.
+    """
     site = read_site(folder)
     facts, samples = _declared(folder, site, by)
     write_json(declared_file(folder), facts.to_json())

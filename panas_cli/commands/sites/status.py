@@ -43,7 +43,13 @@ NOTE = (
 
 
 def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
-    """Who is connected; of a run, its round and what each site's releases cost."""
+    """Who is connected; of a run, its round and what each site's releases cost.
+
+    Args:
+        folder: the hub's.
+        run: directory of a run; None: the hub's latest.
+        json: print one JSON object.
+    """
     hub = flower_hub(folder)
     states = connected(hub)
     result = run or latest_run(hub)

@@ -23,8 +23,8 @@ def element(name: str, *inside: str, **attributes: str | float) -> Markup:
 
     Args:
         name: its tag.
-        *inside: what it holds: text, which is escaped, or other elements.
-        **attributes: numbers are rounded to a tenth.
+        inside: what it holds: text, which is escaped, or other elements.
+        attributes: numbers are rounded to a tenth.
     """
     words = [Markup('{}="{}"').format(_name(k), _value(v)) for k, v in attributes.items()]
     return Markup("<{}>{}</{}>").format(
@@ -67,7 +67,13 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start"
 
 
 def line(start: tuple[float, float], end: tuple[float, float], class_: str) -> Markup:
-    """A straight line."""
+    """A straight line.
+
+    Args:
+        start: x and y of one end.
+        end: the same of the other.
+        class_: names of classes.
+    """
     (x1, y1), (x2, y2) = start, end
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
@@ -79,7 +85,13 @@ def path(points: Sequence[tuple[float, float]], class_: str) -> Markup:
 
 
 def dot(x: float, y: float, class_: str) -> Markup:
-    """A filled circle."""
+    """A filled circle.
+
+    Args:
+        x: of its centre.
+        y: of its centre.
+        class_: names of classes.
+    """
     return element("circle", cx=x, cy=y, r=4.0, class_=f"mark {class_}")
 
 
@@ -96,14 +108,26 @@ def ring(x: float, y: float, class_: str, radius: float = 4.0) -> Markup:
 
 
 def diamond(x: float, y: float, class_: str) -> Markup:
-    """A filled square on its corner."""
+    """A filled square on its corner.
+
+    Args:
+        x: of its centre.
+        y: of its centre.
+        class_: names of classes.
+    """
     corners = ((x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y))
     words = " ".join(f"{round(a, 1):g},{round(b, 1):g}" for a, b in corners)
     return element("polygon", points=words, class_=f"mark {class_}")
 
 
 def cross(x: float, y: float, class_: str) -> Markup:
-    """Two short lines."""
+    """Two short lines.
+
+    Args:
+        x: of their crossing.
+        y: of their crossing.
+        class_: names of classes.
+    """
     strokes = (line((x - 3.5, y - s), (x + 3.5, y + s), f"path {class_}") for s in (3.5, -3.5))
     return Markup("").join(strokes)
 
@@ -232,7 +256,13 @@ class Named:
 
 
 def legend(entries: Sequence[Named], y: float, x: float = 44.0) -> Markup:
-    """Marks with their names, in one row."""
+    """Marks with their names, in one row.
+
+    Args:
+        entries: from left to right.
+        y: of the names' baseline.
+        x: of the first mark's left end.
+    """
     parts = []
     for entry in entries:
         parts.append(MARKS[entry.mark](x + 4, y - 4, entry.class_))

@@ -1,9 +1,11 @@
 """Files are old or new and never half; the log of a search belongs to one search and process."""
 
+import io
 import json
 import multiprocessing
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,25 @@ def test_a_crash_while_writing_leaves_the_old_file_and_no_litter(
             store.write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def parts(*good: bytes, ends: bool) -> Iterator[bytes]:
+    yield from good
+    if not ends:
+        raise Crash
+
+
+def test_parts_are_written_all_or_none(tmp_path: Path) -> None:
+    path, stream = tmp_path / "file.csv", io.BytesIO()
+    store.write_parts(path, parts(b"a", b"b", ends=True))
+    store.copy_parts(parts(b"a", b"b", ends=True), stream)
+    assert path.read_bytes() == stream.getvalue() == b"ab"
+    with pytest.raises(Crash):
+        store.write_parts(path, parts(b"c", ends=False))
+    with pytest.raises(Crash):
+        store.copy_parts(parts(b"c", ends=False), stream)
+    assert path.read_bytes() == stream.getvalue() == b"ab"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_content_is_on_disk_before_the_file_is_renamed(

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -12,6 +12,14 @@ import pytest
 from page_checks import problems_of
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run(run: Path) -> Iterator[Path]:
+    """The finished run, which loses its pages again."""
+    yield run
+    for name in ("report.html", "compared.html"):
+        (run / name).unlink(missing_ok=True)
 
 
 def test_the_page_is_in_the_runs_folder_and_named_last(run: Path, cli: Callable):
@@ -30,7 +38,6 @@ def test_the_page_goes_where_it_is_asked_for(run: Path, cli: Callable, tmp_path:
 
 
 def test_json_writes_no_page(run: Path, cli: Callable):
-    (run / "report.html").unlink(missing_ok=True)
     assert json.loads(cli("report", run, "--json").out)["run"] == str(run)
     assert len(json.loads(cli("report", run, run, "--json").out)["runs"]) == 2
     assert not (run / "report.html").exists()
@@ -44,7 +51,6 @@ def test_several_runs_are_compared(run: Path, cli: Callable, tmp_path: Path):
     assert outcome.out.splitlines()[-1] == f"report: {page}"
     assert problems_of(page.read_text()) == []
     assert cli("report", run, run).out.splitlines()[-1] == f"report: {run / 'compared.html'}"
-    (run / "compared.html").unlink()
 
 
 def test_one_that_is_no_run_is_refused(run: Path, cli: Callable, tmp_path: Path):

@@ -33,9 +33,12 @@ def relay(message: Message, context: Context) -> Message:
 def answered(
     message: Message, path: Path, tell: Callable[[str], None] = lambda line: None
 ) -> Message:
-    """The reply to a message with a frame for the node at `path`; raises nothing.
+    """The reply to a message with a frame for a site's node; raises nothing.
 
-    `tell` hears a line for the site's owner where the node has not answered.
+    Args:
+        message: of the hub's relay, untrusted.
+        path: socket of the node.
+        tell: hears a line for the site's owner where the node has not answered.
     """
     state, answer, why = "failed", b"", "the message is none of a hub of panas"
     with suppress(Exception):
@@ -52,7 +55,13 @@ def answered(
 
 def carried(path: Path, frame: bytes, seconds: float) -> tuple[str, bytes, str]:
     """What a node makes of a frame: "answered" and an answer, or "silent", "late" or "failed" and
-    why, which stays at the site."""
+    why, which stays at the site.
+
+    Args:
+        path: socket of the node.
+        frame: a request, not decoded here.
+        seconds: to wait, `LONGEST` at most.
+    """
     try:
         return "answered", ask(path, frame, min(seconds, LONGEST)), ""
     except TimeoutError:

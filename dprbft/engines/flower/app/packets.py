@@ -28,7 +28,13 @@ Packet = tuple[dict[str, Any], bytes]
 
 
 def send(to: socket.socket, about: dict[str, Any], content: bytes = b"") -> None:
-    """Send a packet; OSError if the other side is gone."""
+    """Send a packet; OSError if the other side is gone.
+
+    Args:
+        to: a connected socket.
+        about: its line of JSON.
+        content: the bytes behind that line.
+    """
     call.send(to, json.dumps(about).encode() + b"\n" + content)
 
 

@@ -96,7 +96,13 @@ def again(body: bytes | None, receive: Receive) -> Receive:
 
 
 async def answer(send: Send, status: int, content: Any = b"") -> None:
-    """Answer a request without reading its body, and end its connection."""
+    """Answer a request without reading its body, and end its connection.
+
+    Args:
+        send: of the ASGI connection.
+        status: of HTTP.
+        content: bytes of a protobuf message, or what is written as JSON.
+    """
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     kind = b"application/protobuf" if body and isinstance(content, bytes) else b"application/json"
     headers = [
@@ -138,13 +144,27 @@ class Replies:
     _cut: dict[str, frozenset[str]] = field(default_factory=dict)  # parts, by message
 
     def ask(self, message: str, node: int, cap: int, until: float) -> None:
-        """A node is asked, and may answer until then."""
+        """A node is asked, and may answer.
+
+        Args:
+            message: id of the message that asks.
+            node: number that Flower gives the node.
+            cap: bytes of the answer's frame, at most.
+            until: seconds since the epoch; later answers are not let in.
+        """
         now = time.time()
         self.asked = {name: each for name, each in self.asked.items() if each.until > now}
         self.asked[message] = Reply(node, max(cap, 0), until)
 
     def announce(self, message: str, node: int, root: str, parts: Collection[str]) -> bool:
-        """A node says what its reply consists of; whether that may be one."""
+        """Take note of what a node's reply consists of; whether it may be that.
+
+        Args:
+            message: id of the message that the reply is to.
+            node: number of the node that sends it, whose key signed the request.
+            root: id of the reply.
+            parts: ids of its objects, `PARTS` at most.
+        """
         reply = self.asked.get(message)
         if reply is None or reply.node != node:
             return True  # Flower refuses it: it grants nothing here

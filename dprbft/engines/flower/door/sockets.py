@@ -79,7 +79,16 @@ class Hall:
 
 
 class Visit(asyncio.Protocol):
-    """One connection: TLS where there is any, then uvicorn's HTTP."""
+    """One connection: TLS where there is any, then uvicorn's HTTP.
+
+    Args:
+        hall: where it waits until it has shown a key.
+        doors: name and TLS of each door, by the address that it listens at.
+        config: uvicorn's, as are `server_state`, `app_state` and `_loop`.
+        server_state: connections and tasks of the server.
+        app_state: what the ASGI app keeps; a request's has this visit besides.
+        _loop: the event loop; None: the running one.
+    """
 
     def __init__(
         self,
@@ -206,7 +215,13 @@ class Program:
 
 
 class Server(uvicorn.Server):
-    """uvicorn on sockets that are there, with a program that starts once it listens."""
+    """uvicorn on sockets that are there, with a program that starts once it listens.
+
+    Args:
+        config: of uvicorn.
+        hall: counts the connections that were closed.
+        program: is started once.
+    """
 
     def __init__(self, config: uvicorn.Config, hall: Hall, program: Program) -> None:
         super().__init__(config)
@@ -241,9 +256,15 @@ def serve(
     program: Program,
     log: Any = None,
 ) -> None:
-    """Serve an ASGI app at doors until told to end.
+    """Serve an ASGI app at doors until a signal ends it.
 
-    TLS, where there is any, is at all doors but `CONTROL`.
+    Args:
+        app: the ASGI app behind the doors.
+        hall: where connections without a key wait.
+        sockets: the door's name and the listening socket of each.
+        tls: of all doors but `CONTROL`; None: without.
+        program: starts once the doors are open.
+        log: uvicorn's configuration of logging; None: as it is.
     """
     doors = {
         doorplate(s.getsockname()): (door, None if door == CONTROL else tls) for door, s in sockets

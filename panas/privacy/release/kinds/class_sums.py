@@ -30,7 +30,14 @@ BARE = "sums of representations leave without noise"
 
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-    """S and counts; `scale` is s."""
+    """S and counts.
+
+    Args:
+        rows: finite z (n, d), y, and groups where they are the privacy unit.
+        classes: how many there are.
+        scale: s, standard deviation of the noise on each number; 0 for none.
+        noise: draws it.
+    """
     u = grid_rows(rows.z)
     weights = unit_weights(rows._replace(z=u), SENSITIVITY, partial(_length, classes))
     sums = sums_by_class(u * weights[:, None], rows.y, classes)
@@ -53,5 +60,11 @@ def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
 
 
 def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> ClassSums:
-    """The noised sums as they are: their noise has mean 0."""
+    """The noised sums as they are: their noise has mean 0.
+
+    Args:
+        arrays: S and counts, as `run` returned them.
+        classes: how many there are; not read.
+        scale: s, standard deviation of their noise.
+    """
     return ClassSums(arrays["S"], arrays["counts"], scale**2)

@@ -43,7 +43,14 @@ BARE = "sums of representations leave without noise"
 
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-    """A, as its upper triangle by rows, and B; `scale` is s."""
+    """A, as its upper triangle by rows, and B.
+
+    Args:
+        rows: finite z (n, d), y, and groups where they are the privacy unit.
+        classes: how many there are.
+        scale: s, standard deviation of the noise on each number of B; 0 for none.
+        noise: draws it.
+    """
     upper, sums, _ = _sums(rows, classes, SENSITIVITY, 0.0)
     d = sums.shape[1]
     B = sums + scale * noise.normal(classes, d)
@@ -62,7 +69,13 @@ def numbers(rows: Rows, classes: int) -> Float[Tensor, "k"]:
 
 
 def from_numbers(numbers: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
-    """What `numbers`, of one site or added up, say under noise of std `scale`."""
+    """The moments and counts that `numbers` hold.
+
+    Args:
+        numbers: what `numbers` returned, noised, of one site or added up.
+        classes: how many there are.
+        scale: standard deviation of the noise on each number.
+    """
     d = _width(len(numbers), classes)
     upper, B, counts = numbers.double().split([d * (d + 1) // 2, classes * d, classes])
     A = unpack_symmetric(upper * _spread(d), d)
@@ -119,7 +132,13 @@ def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
 
 
 def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moments:
-    """The noised moments as they are: their noise has mean 0."""
+    """The noised moments as they are: their noise has mean 0.
+
+    Args:
+        arrays: A and B, as `run` returned them.
+        classes: how many there are; not read.
+        scale: s, standard deviation of the noise on B.
+    """
     A = unpack_symmetric(arrays["A"].double(), arrays["B"].shape[1])
     return Moments(A, arrays["B"].double(), scale**2)
 

@@ -25,7 +25,13 @@ run, arrays = raw_rows.run, raw_rows.arrays  # the rows as they are
 
 
 def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moments:
-    """The exact moments of the rows."""
+    """The exact moments of the rows.
+
+    Args:
+        arrays: z and y, as `run` returned them.
+        classes: how many there are.
+        scale: not read, as nothing is noised.
+    """
     z, y = arrays["z"].double(), arrays["y"]
     counts = torch.bincount(y, minlength=classes).float()
     return Moments(z.T @ z, sums_by_class(z, y, classes), 0.0, counts)

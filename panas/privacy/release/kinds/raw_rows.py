@@ -22,7 +22,14 @@ BARE = (
 
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
-    """The rows as they are."""
+    """The rows as they are.
+
+    Args:
+        rows: finite z (n, d) and y.
+        classes: not read.
+        scale: not read, as nothing is noised.
+        noise: not read.
+    """
     return {"z": rows.z.float(), "y": rows.y}
 
 
@@ -32,5 +39,11 @@ def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
 
 
 def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Rows:
-    """The rows."""
+    """The rows.
+
+    Args:
+        arrays: z and y, as `run` returned them.
+        classes: not read.
+        scale: not read.
+    """
     return Rows(arrays["z"], arrays["y"])

@@ -1,0 +1,1 @@
+"""A network for use without panas: as an ONNX model, a program of torch, or its weights."""

@@ -1,0 +1,157 @@
+"""`panas plan`: what a run will find, do, cost and send, before it is made.
+
+The run is made in a folder of its own, with copies of owners' sites, which goes again. Nothing is
+charged.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dprbft.config.files import read_toml
+from dprbft.config.schema import RunConfig
+from dprbft.methods.joined.residual import JoiningPrice
+from dprbft.run.directory import OpenRun
+from dprbft.run.hub import answer_caps
+from dprbft.run.progress.forecast import Forecast, forecast
+from dprbft.run.stages import begin, joining_prices, search_prices, stages_of
+from panas.runtime.errors import BadInput
+from panas_cli.commands.job import Job, start
+from panas_cli.commands.run import data_found, opened
+from panas_cli.options import Reach, Request
+from panas_cli.progress import TITLES, Display
+from panas_cli.text.joining import span_text
+from panas_cli.text.printing import print_json, print_table, print_words, size_text
+
+WRITTEN = (".toml", ".json", ".jsonl", ".head", ".log", "")
+"""Endings of a site's files that a run may write to."""
+
+
+def plan(request: Request) -> None:
+    """Show what a run of these settings would do."""
+    if request.resume or request.out:
+        raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
+    with tempfile.TemporaryDirectory() as folder:
+        job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
+        with Display() as display, opened(job, display, Reach()) as run:
+            record = planned(job, run, begin(run, job.ground))
+            if job.json:
+                print_json(record)
+                return
+            for line in data_found(run):
+                print_words(line)
+            _show(record)
+
+
+def _apart(request: Request, folder: Path) -> Request:
+    """The request with copies of owners' sites in the place of them: greeting opens an account."""
+    given = read_toml(request.config).get("federation", {}) if request.config else {}
+    sites = request.settings.get("federation", {}).get("sites") or given.get("sites", [])
+    if not sites:
+        return request
+    copies = []
+    for number, site in enumerate(sites):
+        copy = folder / "sites" / str(number) / Path(site).name
+        ignore = shutil.ignore_patterns("runs", "*.lock")
+        shutil.copytree(site, copy, ignore=ignore, copy_function=_linked)
+        copies.append(str(copy))
+    federation = request.settings.get("federation", {}) | {"sites": copies, "clients": len(copies)}
+    return replace(request, settings=request.settings | {"federation": federation})
+
+
+def _linked(source: str, target: str) -> None:
+    """Copy what a run may write to; link data, which it only reads."""
+    if Path(source).suffix in WRITTEN:
+        shutil.copy2(source, target)
+    else:
+        Path(target).symlink_to(Path(source).resolve())
+
+
+def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
+    """What a run will do: its stages with minutes and epsilon, and bytes a site.
+
+    Args:
+        job: processes and device.
+        run: greeted, before its first stage.
+        sites: numbers of those that take part.
+    """
+    config, stages = job.config, stages_of(job.config)
+    result = forecast(run, stages, workers=job.workers, device=job.device)
+    epsilon, together = _epsilons(config, run, sites)
+    return {
+        "sites": len(sites),
+        "method": config.federation.method,
+        "stages": [
+            {
+                "stage": stage,
+                "what": _what(config, stage),
+                "seconds": result.seconds.get(stage),
+                "epsilon": epsilon.get(stage),
+            }
+            for stage in stages
+        ],
+        "seconds": _total(result),
+        "epsilon": together,
+        "epsilon_budget": max(config.budget(i).epsilon for i in sites),
+        "delta": config.privacy.delta,
+        "most_bytes_up": sum(answer_caps(job.run, config).values()),
+    }
+
+
+def _total(result: Forecast) -> float | None:
+    return result.total if result.seconds else None
+
+
+def _epsilons(
+    config: RunConfig, run: OpenRun, sites: Sequence[int]
+) -> tuple[dict[str, float], float | None]:
+    """The most that a site will have spent by stage, each by itself, and in all."""
+    family = config.federation.family.name
+    if family == "joined":
+        prices: list[JoiningPrice] = list(joining_prices(run, sites).values())
+        if not prices:
+            return {}, None
+        join = max(max(p.histogram, p.release) for p in prices)
+        train = max(p.residual for p in prices)
+        return {"join": join, "train": train}, max(p.together for p in prices)
+    if family == "rounds":
+        return {"search": max(p.epsilon for p in search_prices(run, sites).values())}, None
+    return {}, None
+
+
+def _what(config: RunConfig, stage: str) -> str:
+    search, tuning = config.search.evolution, config.tuning.config
+    return {
+        "search": f"{search.first + search.generations * search.children} networks at most",
+        "tune": f"{tuning.trials} trials at most",
+        "join": "one histogram and one release a site at most",
+    }.get(stage, TITLES[stage])
+
+
+def _show(record: dict[str, Any]) -> None:
+    def minutes(seconds: float | None) -> str:
+        return "-" if seconds is None else f"{seconds / 60:.1f}"
+
+    rows = [
+        [
+            s["stage"],
+            s["what"],
+            minutes(s["seconds"]),
+            "-" if s["epsilon"] is None else span_text([s["epsilon"]]),
+        ]
+        for s in record["stages"]
+    ]
+    spent = "-" if record["epsilon"] is None else f"{record['epsilon']:.3f}"
+    rows.append(["in all", "", minutes(record["seconds"]), spent])
+    print_table(("stage", "what", "minutes", "epsilon"), rows, left=2)
+    print_words(
+        f"budget: epsilon {record['epsilon_budget']:g} at delta {record['delta']:g} a site; each "
+        "stage's epsilon is by itself, the last line composes them"
+    )
+    print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")
+    print_words(
+        "nothing was charged, and nothing is kept; `panas run` with the same options runs it"
+    )
