@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from page_checks import problems_of
 
+from panas.runtime.store import read_json, write_json
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -58,6 +60,31 @@ def test_one_that_is_no_run_is_refused(run: Path, cli: Callable, tmp_path: Path)
     for other in (tmp_path, tmp_path / "none"):
         assert str(other) in cli("report", run, other, "--out", page).refusal
     assert not page.exists()
+
+
+def test_a_run_under_way_is_watched_until_it_is_done(
+    run: Path, cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stages, page, seen = run / "stages.json", tmp_path / "page.html", []
+    before, record = stages.read_bytes(), read_json(stages)
+
+    def sleep(seconds: float) -> None:
+        seen.append(page.read_text())
+        stages.write_bytes(before)
+
+    monkeypatch.setattr("panas_cli.commands.report.time.sleep", sleep)
+    write_json(stages, record | {"done": ["search", "tune"]})
+    outcome = cli("report", run, "--watch", "--out", page)
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"report: {page}, every 5 s")
+    (live,) = seen
+    assert problems_of(live) == []
+    assert "under way" in live
+    assert 'http-equiv="refresh" content="5"' in live
+    assert live.count("Search of client-") == 2
+    assert "In short" in page.read_text()
+    assert "refresh" not in page.read_text()
+    assert "leave one out" in cli("report", run, "--watch", "--json").refusal
 
 
 def test_the_templates_are_packaged():
