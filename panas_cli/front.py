@@ -256,11 +256,14 @@ def report(
         Path | None, Option(help="File of the page (default: report.html in the run).")
     ] = None,
     details: Annotated[bool, Option("--details", help="All tables, not one screen.")] = False,
+    watch: Annotated[
+        bool, Option("--watch", help="Write the page every few seconds until the run is done.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show a run's results, and write them as one HTML file; several runs are compared."""
     folders = [checked_folder(run) for run in runs]
-    commands.report.report(folders, ReportRequest(out, details, json))
+    commands.report.report(folders, ReportRequest(out, details, json, watch))
 
 
 @with_common

@@ -61,6 +61,7 @@ class ReportRequest:
     out: Path | None = None  # None: in the folder of the (first) run
     details: bool = False
     json: bool = False
+    watch: bool = False  # until the run is done
 
 
 def common(

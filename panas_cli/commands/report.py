@@ -1,5 +1,6 @@
 """`panas report`: a run's results on one screen, and as one HTML file; several runs compared."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from panas.runtime.store import write_bytes
 from panas_cli.options import ReportRequest
 from panas_cli.report.compare import COLUMNS, WORDS, compare, compared_html
 from panas_cli.report.facts import RunFacts, read_facts
+from panas_cli.report.live import EVERY, is_over, live_html, live_of
 from panas_cli.report.page import html_of, page_of
 from panas_cli.text.output import show
 from panas_cli.text.printing import print_json, print_table, print_text
@@ -27,10 +29,14 @@ def report(runs: Sequence[Path], request: ReportRequest) -> None:
         raise BadInput(
             f"expected a file's path for --out, got the folder {request.out}; name a file"
         )
+    if request.watch and (len(runs) > 1 or request.json):
+        raise BadInput("expected one run and no --json with --watch; leave one out")
     if len(runs) > 1:
         _compare(runs, request)
         return
     (run,) = runs
+    if request.watch:
+        _watch(run, request.out or run / PAGE)
     summary = summarise(run, load_config(run))
     show(run, summary, request.json, request.details)
     if not request.json:
@@ -46,6 +52,17 @@ def _compare(runs: Sequence[Path], request: ReportRequest) -> None:
     page = compare(facts)
     print_table(COLUMNS, page.rows, left=WORDS)
     _write(request.out or runs[0] / COMPARED, compared_html(page))
+
+
+def _watch(run: Path, page: Path) -> None:
+    """Write the page of a run under way again and again, until the run is done."""
+    told = False
+    while not is_over(run):
+        write_bytes(page, live_html(live_of(run)).encode())
+        if not told:
+            print_text(f"report: {page}, every {EVERY} s until the run is done; Ctrl-C ends this")
+            told = True
+        time.sleep(EVERY)
 
 
 def _pairs(

@@ -107,10 +107,10 @@ def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, fol
     assert {x.split("] ")[1].split(":")[0] for x in lines} == {"search", "tune", "train", "audit"}
 
 
-def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
-    outcome = cli("report", run)
+def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable, tmp_path: Path):
+    outcome = cli("report", run, "--out", tmp_path / "page.html")
     assert (outcome.code, outcome.err) == (0, "")
-    page = f"report: {run / 'report.html'}\n"
+    page = f"report: {tmp_path / 'page.html'}\n"
     assert outcome.out == (folder / "stdout").read_text() + page
 
 

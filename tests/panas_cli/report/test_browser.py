@@ -21,12 +21,13 @@ AXE = """axe.run(document, {resultTypes: ['violations']}).then(r => r.violations
 
 
 @pytest.fixture
-def page(run: Path, cli: Callable) -> Path:
+def page(run: Path, cli: Callable, tmp_path: Path) -> Path:
     """The page of a tiny run, with pictures that a browser can draw."""
     for file in (run / "audit").glob("*.png"):
         write_bytes(file, PIXEL)
-    assert cli("report", run).code == 0
-    return run / "report.html"
+    written = tmp_path / "page.html"
+    assert cli("report", run, "--out", written).code == 0
+    return written
 
 
 @pytest.fixture(scope="module")

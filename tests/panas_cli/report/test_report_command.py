@@ -4,14 +4,24 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from page_checks import problems_of
 
+from panas.runtime.store import read_json, write_json
+
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run(run: Path) -> Iterator[Path]:
+    """The finished run, which loses its pages again."""
+    yield run
+    for name in ("report.html", "compared.html"):
+        (run / name).unlink(missing_ok=True)
 
 
 def test_the_page_is_in_the_runs_folder_and_named_last(run: Path, cli: Callable):
@@ -30,7 +40,6 @@ def test_the_page_goes_where_it_is_asked_for(run: Path, cli: Callable, tmp_path:
 
 
 def test_json_writes_no_page(run: Path, cli: Callable):
-    (run / "report.html").unlink(missing_ok=True)
     assert json.loads(cli("report", run, "--json").out)["run"] == str(run)
     assert len(json.loads(cli("report", run, run, "--json").out)["runs"]) == 2
     assert not (run / "report.html").exists()
@@ -44,7 +53,6 @@ def test_several_runs_are_compared(run: Path, cli: Callable, tmp_path: Path):
     assert outcome.out.splitlines()[-1] == f"report: {page}"
     assert problems_of(page.read_text()) == []
     assert cli("report", run, run).out.splitlines()[-1] == f"report: {run / 'compared.html'}"
-    (run / "compared.html").unlink()
 
 
 def test_one_that_is_no_run_is_refused(run: Path, cli: Callable, tmp_path: Path):
@@ -52,6 +60,31 @@ def test_one_that_is_no_run_is_refused(run: Path, cli: Callable, tmp_path: Path)
     for other in (tmp_path, tmp_path / "none"):
         assert str(other) in cli("report", run, other, "--out", page).refusal
     assert not page.exists()
+
+
+def test_a_run_under_way_is_watched_until_it_is_done(
+    run: Path, cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stages, page, seen = run / "stages.json", tmp_path / "page.html", []
+    before, record = stages.read_bytes(), read_json(stages)
+
+    def sleep(seconds: float) -> None:
+        seen.append(page.read_text())
+        stages.write_bytes(before)
+
+    monkeypatch.setattr("panas_cli.commands.report.time.sleep", sleep)
+    write_json(stages, record | {"done": ["search", "tune"]})
+    outcome = cli("report", run, "--watch", "--out", page)
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"report: {page}, every 5 s")
+    (live,) = seen
+    assert problems_of(live) == []
+    assert "under way" in live
+    assert 'http-equiv="refresh" content="5"' in live
+    assert live.count("Search of client-") == 2
+    assert "In short" in page.read_text()
+    assert "refresh" not in page.read_text()
+    assert "leave one out" in cli("report", run, "--watch", "--json").refusal
 
 
 def test_the_templates_are_packaged():
