@@ -70,9 +70,9 @@ def line(start: tuple[float, float], end: tuple[float, float], class_: str) -> M
     """A straight line.
 
     Args:
-            start: x and y in units.
+        start: x and y in units.
         end: the same.
-            class_: names of classes.
+        class_: names of classes.
     """
     (x1, y1), (x2, y2) = start, end
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
@@ -88,8 +88,8 @@ def dot(x: float, y: float, class_: str) -> Markup:
     """A filled circle.
 
     Args:
-            x: of its centre, in units.
-            y: of its centre.
+        x: of its centre, in units.
+        y: of its centre.
         class_: names of classes.
     """
     return element("circle", cx=x, cy=y, r=4.0, class_=f"mark {class_}")
@@ -111,8 +111,8 @@ def diamond(x: float, y: float, class_: str) -> Markup:
     """A filled square on its corner.
 
     Args:
-            x: of its centre, in units.
-            y: of its centre.
+        x: of its centre, in units.
+        y: of its centre.
         class_: names of classes.
     """
     corners = ((x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y))
@@ -124,9 +124,9 @@ def cross(x: float, y: float, class_: str) -> Markup:
     """Two short lines.
 
     Args:
-            x: of its centre, in units.
+        x: of its centre, in units.
         y: of its centre.
-            class_: names of classes.
+        class_: names of classes.
     """
     strokes = (line((x - 3.5, y - s), (x + 3.5, y + s), f"path {class_}") for s in (3.5, -3.5))
     return Markup("").join(strokes)
@@ -260,7 +260,7 @@ def legend(entries: Sequence[Named], y: float, x: float = 44.0) -> Markup:
 
     Args:
         entries: from left to right.
-            y: of the names' baseline, in units.
+        y: of the names' baseline, in units.
         x: where the row begins.
     """
     parts = []
