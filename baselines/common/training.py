@@ -14,7 +14,7 @@ from baselines.common.orders import are_bounded
 from baselines.common.spending import Mechanism, Spending, after_round, charge_of, current
 from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Site
-from dprbft.site.training import train_charged
+from dprbft.site.training import RoundOfTraining, train_charged
 from dprbft.updates import Bundle
 from panas.architecture.network import weights_of
 from panas.data.samples import Samples
@@ -60,19 +60,21 @@ def train_locally(
         site,
         model.to(site.device),
         samples,
-        plan=plan,
-        charge=charge_of(site, mechanism, plan.training_event if plan else None, how.round),
-        config=how.optimizer,
-        plain=lambda: train_model(
-            model,
-            samples,
+        RoundOfTraining(
+            charge=charge_of(site, mechanism, plan.training_event if plan else None, how.round),
+            plan=plan,
             config=how.optimizer,
-            rng=stream(site.config.seed, "client", site.id, "round", how.round, "train"),
+            plain=lambda: train_model(
+                model,
+                samples,
+                config=how.optimizer,
+                rng=stream(site.config.seed, "client", site.id, "round", how.round, "train"),
+                objective=how.objective,
+                most=how.most,
+            ),
             objective=how.objective,
-            most=how.most,
+            is_sound=are_bounded,
         ),
-        objective=how.objective,
-        is_sound=are_bounded,
     )
     return spending, receipt.id
 

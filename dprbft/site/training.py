@@ -1,6 +1,7 @@
 """A site's training of one model, charged before it reads a sample: every method's one way."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,56 +15,58 @@ from panas.privacy.plan import Plan
 from panas.training.any_model import CROSS_ENTROPY, Objective, train_model_private
 from panas.training.sgd import OptimizerConfig
 
+IsSound = Callable[[Mapping[str, Tensor]], bool]
+"""Whether weights may be kept."""
+
 
 def are_finite(arrays: Mapping[str, Tensor]) -> bool:
     """Whether no number is NaN or infinite."""
     return all(bool(torch.isfinite(a).all()) for a in arrays.values())
 
 
-def train_charged(
-    site: Site,
-    model: nn.Module,
-    samples: Samples,
-    *,
-    plan: Plan | None,
-    charge: Charge,
-    config: OptimizerConfig,
-    plain: Callable[[], None],
-    objective: Objective = CROSS_ENTROPY,
-    is_sound: Callable[[Mapping[str, Tensor]], bool] = are_finite,
-) -> Receipt:
+@dataclass(frozen=True, kw_only=True)
+class RoundOfTraining:
+    """How a model is trained in a round, and what that is charged as."""
+
+    charge: Charge
+    plan: Plan | None  # None trains without privacy
+    config: OptimizerConfig  # under the plan
+    plain: Callable[[], None]  # trains the model without privacy
+    objective: Objective = CROSS_ENTROPY  # under the plan
+    is_sound: IsSound = are_finite
+
+
+def train_charged(site: Site, model: nn.Module, samples: Samples, how: RoundOfTraining) -> Receipt:
     """Train in place for a round: by DP-SGD under a plan, or without privacy.
 
     Args:
         site: its ledger is charged first; BudgetExhausted if the charge does not fit.
         model: what of it requires a gradient trains.
         samples: of the site, that the plan is for.
-        plan: None trains without privacy.
-        charge: as the ledger's line says it.
-        config: how weights move under the plan.
-        plain: trains the model without privacy, if there is a sample.
-        objective: loss and penalty under the plan.
-        is_sound: whether weights may be kept; else the model gets back those from before.
+        how: charge, plan, optimiser and objective.
 
-    Privacy: `charge`. Where training diverges, that is seen in the weights alone, which the charge
-    covers: an error would tell of the samples.
+    Privacy: `how.charge`. Where training diverges, the model gets back its weights from before: an
+    error would tell of the samples.
     """
     before = weights_of(model)
-    with site.ledger.charge(charge) as receipt:
-        if plan:
+    with site.ledger.charge(how.charge) as receipt:
+        if how.plan:
             train_model_private(
-                model, samples, plan=plan, config=config, noise=SystemNoise(), objective=objective
+                model,
+                samples,
+                plan=how.plan,
+                config=how.config,
+                noise=SystemNoise(),
+                objective=how.objective,
             )
         elif len(samples):
-            plain()
-    restore_unsound(model, before, is_sound)
+            how.plain()
+    restore_unsound(model, before, how.is_sound)
     return receipt
 
 
 def restore_unsound(
-    model: nn.Module,
-    before: Mapping[str, Tensor],
-    is_sound: Callable[[Mapping[str, Tensor]], bool] = are_finite,
+    model: nn.Module, before: Mapping[str, Tensor], is_sound: IsSound = are_finite
 ) -> None:
     """Give a model its weights from before where its own are not sound.
 

@@ -58,7 +58,7 @@ def test_a_run_leaves_the_files_of_the_contract(run: Path):
         home = site / "runs" / "simulated"
         assert read_json(home / "search" / "best.json")["genome"]
         assert read_json(home / "tune" / "best.json")["setting"]
-        for name in ("kept", "last"):
+        for name in ("network", "last"):
             load_network(home / "models" / f"{name}.safetensors")
         # What the server received is what the site sent.
         received = run / "server" / "round-001" / f"site-{i:04d}.safetensors"

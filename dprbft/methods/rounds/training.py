@@ -10,7 +10,7 @@ from dataclasses import replace
 from dprbft.methods.rounds.plan import current_plan
 from dprbft.methods.rounds.state import Kept, State
 from dprbft.site.site import Site
-from dprbft.site.training import train_charged
+from dprbft.site.training import RoundOfTraining, train_charged
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, weights_of
 from panas.privacy.accounting.events import Unprotected
@@ -43,10 +43,12 @@ def train_round(site: Site, state: State, bottom: Bottom, head: Head, round: int
         site,
         set_trainable(bottom, head, config.train_head)[0],
         train,
-        plan=plan,
-        charge=training_charge(plan, "server", round),
-        config=config,
-        plain=lambda: fit(bottom, head, train, config=config, rng=rng),
+        RoundOfTraining(
+            charge=training_charge(plan, "server", round),
+            plan=plan,
+            config=config,
+            plain=lambda: fit(bottom, head, train, config=config, rng=rng),
+        ),
     )
     plan = replace(plan, rounds=plan.rounds - 1) if plan else state.plan
     return replace(state, plan=plan, round=round, charges=accounted(site))

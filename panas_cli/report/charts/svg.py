@@ -70,8 +70,8 @@ def line(start: tuple[float, float], end: tuple[float, float], class_: str) -> M
     """A straight line.
 
     Args:
-        start: x and y of one end.
-        end: the same of the other.
+        start: x and y in units.
+        end: the same.
         class_: names of classes.
     """
     (x1, y1), (x2, y2) = start, end
@@ -88,7 +88,7 @@ def dot(x: float, y: float, class_: str) -> Markup:
     """A filled circle.
 
     Args:
-        x: of its centre.
+        x: of its centre, in units.
         y: of its centre.
         class_: names of classes.
     """
@@ -111,7 +111,7 @@ def diamond(x: float, y: float, class_: str) -> Markup:
     """A filled square on its corner.
 
     Args:
-        x: of its centre.
+        x: of its centre, in units.
         y: of its centre.
         class_: names of classes.
     """
@@ -124,8 +124,8 @@ def cross(x: float, y: float, class_: str) -> Markup:
     """Two short lines.
 
     Args:
-        x: of their crossing.
-        y: of their crossing.
+        x: of its centre, in units.
+        y: of its centre.
         class_: names of classes.
     """
     strokes = (line((x - 3.5, y - s), (x + 3.5, y + s), f"path {class_}") for s in (3.5, -3.5))
@@ -260,8 +260,8 @@ def legend(entries: Sequence[Named], y: float, x: float = 44.0) -> Markup:
 
     Args:
         entries: from left to right.
-        y: of the names' baseline.
-        x: of the first mark's left end.
+        y: of the names' baseline, in units.
+        x: where the row begins.
     """
     parts = []
     for entry in entries:
