@@ -259,11 +259,14 @@ def report(
     watch: Annotated[
         bool, Option("--watch", help="Write the page every few seconds until the run is done.")
     ] = False,
+    tensorboard: Annotated[
+        Path | None, Option(help="Empty folder for event files of TensorBoard.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a run's results, and write them as one HTML file; several runs are compared."""
     folders = [checked_folder(run) for run in runs]
-    commands.report.report(folders, ReportRequest(out, details, json, watch))
+    commands.report.report(folders, ReportRequest(out, details, json, watch, tensorboard))
 
 
 @with_common

@@ -62,6 +62,7 @@ class ReportRequest:
     details: bool = False
     json: bool = False
     watch: bool = False  # until the run is done
+    tensorboard: Path | None = None  # folder of event files; None: none are written
 
 
 def common(

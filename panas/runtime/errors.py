@@ -12,6 +12,11 @@ INSTALL_FLOWER = "install panas with its extra flower (in the checkout: pip inst
 INSTALL_EXPORT = "install panas with its extra export (in the checkout: pip install '.[export]')"
 """The end of a message where the libraries of ONNX are missing."""
 
+INSTALL_TENSORBOARD = (
+    "install panas with its extra tensorboard (in the checkout: pip install '.[tensorboard]')"
+)
+"""The end of a message where TensorBoard's library is missing."""
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""

@@ -20,6 +20,7 @@ LIBRARIES = ("panas", "torch", "torchvision", "deap", "botorch", "gpytorch", "op
 EXTRAS = {
     "flower": ("flwr", "cryptography"),
     "export": ("onnx", "onnxruntime", "onnxscript"),
+    "tensorboard": ("tensorboard",),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9

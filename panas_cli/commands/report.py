@@ -11,6 +11,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 from panas_cli.options import ReportRequest
 from panas_cli.report.compare import COLUMNS, WORDS, compare, compared_html
+from panas_cli.report.events import write_events
 from panas_cli.report.facts import RunFacts, read_facts
 from panas_cli.report.live import EVERY, is_over, live_html, live_of
 from panas_cli.report.page import html_of, page_of
@@ -31,6 +32,8 @@ def report(runs: Sequence[Path], request: ReportRequest) -> None:
         )
     if request.watch and (len(runs) > 1 or request.json):
         raise BadInput("expected one run and no --json with --watch; leave one out")
+    if request.tensorboard is not None and len(runs) > 1:
+        raise BadInput("expected one run with --tensorboard, got several; write each by itself")
     if len(runs) > 1:
         _compare(runs, request)
         return
@@ -38,9 +41,12 @@ def report(runs: Sequence[Path], request: ReportRequest) -> None:
     if request.watch:
         _watch(run, request.out or run / PAGE)
     summary = summarise(run, load_config(run))
+    facts = read_facts(run, summary)
+    if request.tensorboard is not None:
+        write_events(request.tensorboard, facts)
     show(run, summary, request.json, request.details)
     if not request.json:
-        _write(request.out or run / PAGE, html_of(page_of(read_facts(run, summary))))
+        _write(request.out or run / PAGE, html_of(page_of(facts)))
 
 
 def _compare(runs: Sequence[Path], request: ReportRequest) -> None:

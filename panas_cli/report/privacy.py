@@ -12,12 +12,13 @@ from typing import Any
 from markupsafe import Markup
 
 from dprbft.run.outcome import Outcome
-from panas.privacy.accounting.events import ADD_OR_REMOVE
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Unprotected
 from panas.privacy.ledger.account import Account
 from panas_cli.report.charts.rows import Row, dots, gauge
 from panas_cli.report.deployments import DEPLOYMENTS, Deployment
 from panas_cli.report.facts import SiteFacts
 from panas_cli.report.table import Figure, Table, epsilon_text, odds_words
+from panas_cli.text.printing import counted
 from panas_cli.text.privacy_card import PURPOSES, UNPROTECTED, card_of
 
 STEPS = (0.5, 1.0, 2.0, 2.99, 4.0, 8.0)
@@ -195,10 +196,13 @@ def _fields(site: SiteFacts, account: Account, row: dict[str, Any]) -> Iterator[
 def _released(site: SiteFacts) -> str:
     if not site.sent:
         return "no message with a release"
-    return f"{len(site.sent)} of {sum(size for _, size in site.sent):,} bytes in all"
+    size = sum(size for _, size in site.sent)
+    return f"{counted(len(site.sent), 'message')}, {size:,} bytes"
 
 
 def _trust(account: Account) -> str:
+    if any(isinstance(entry.event, Unprotected) for entry in account.entries):
+        return "in whoever sees what left without noise: no bound holds against them"
     if not account.trusts:
         return "in nobody: noise is added at the site, before a message leaves"
     holds = " and ".join(t.assumption for t in account.trusts)

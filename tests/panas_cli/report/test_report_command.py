@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 from page_checks import problems_of
 
+from dprbft.config.files import load_config
+from dprbft.run.summary import summarise
 from panas.runtime.store import read_json, write_json
+from panas_cli.report.events import scalars
+from panas_cli.report.facts import read_facts
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -85,6 +89,38 @@ def test_a_run_under_way_is_watched_until_it_is_done(
     assert "In short" in page.read_text()
     assert "refresh" not in page.read_text()
     assert "leave one out" in cli("report", run, "--watch", "--json").refusal
+
+
+def test_curves_have_every_generation_trial_and_round(run: Path):
+    facts = read_facts(run, summarise(run, load_config(run)))
+    found = list(scalars(facts))
+    assert {s.folder for s in found} == {"server", *(site.name for site in facts.sites)}
+    for site in facts.sites:
+        own = [s for s in found if s.folder == site.name]
+        assert site.search is not None
+        steps = [s.step for s in own if s.tag == "search/best fitness"]
+        assert steps == [g.generation for g in site.search.result.records]
+        assert [s.value for s in own if s.tag == "privacy/epsilon"] == [site.outcome.epsilon]
+    up = [s.value for s in found if s.tag == "round/bytes up"]
+    assert up == [r.up_bytes for r in facts.rounds]
+
+
+@pytest.mark.slow
+def test_event_files_are_read_by_tensorboard(run: Path, cli: Callable, tmp_path: Path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert cli("report", run, "--tensorboard", tmp_path / "logs").code == 0
+    read = reader.EventAccumulator(str(tmp_path / "logs" / "client-000"))
+    read.Reload()
+    assert {"search/best fitness", "privacy/epsilon"} <= {*read.Tags()["scalars"]}
+    assert "got" in cli("report", run, "--tensorboard", tmp_path / "logs").refusal
+
+
+def test_without_tensorboard_a_line_says_what_installs_it(
+    run: Path, cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    refusal = cli("report", run, "--tensorboard", tmp_path / "logs").refusal
+    assert "pip install '.[tensorboard]'" in refusal
 
 
 def test_the_templates_are_packaged():

@@ -16,12 +16,13 @@ from dprbft.config.files import load_config
 from dprbft.run.outcome import Outcome
 from dprbft.run.stages import exchange_stage
 from dprbft.run.summary import summarise
+from panas.privacy.accounting.events import Unprotected
 from panas_cli.report.audit import findings
 from panas_cli.report.compare import compare, compared_html
 from panas_cli.report.deployments import DEPLOYMENTS
 from panas_cli.report.facts import RunFacts, read_facts
 from panas_cli.report.page import SCRIPT, anchor, html_of, page_of
-from panas_cli.report.privacy import meaning
+from panas_cli.report.privacy import card, meaning
 from panas_cli.report.repeat import portable
 from panas_cli.report.table import epsilon_text, odds_words, without_folders
 
@@ -153,9 +154,9 @@ def test_verdicts_come_first_and_a_leak_is_open(facts: RunFacts):
 
 
 def test_a_card_answers_the_registry_and_nist(facts: RunFacts):
-    (card, *_) = page_of(facts).sites
-    assert card.privacy is not None
-    fields = [row[0].split(" (")[0] for row in card.privacy.fields.rows]
+    (first, *_) = page_of(facts).sites
+    assert first.privacy is not None
+    fields = [row[0].split(" (")[0] for row in first.privacy.fields.rows]
     for field in (
         "Unit of privacy",
         "Neighbouring data sets",
@@ -165,8 +166,21 @@ def test_a_card_answers_the_registry_and_nist(facts: RunFacts):
         "Not covered",
     ):
         assert field in fields
-    charged = {row[0].split(" x ")[0].split(",")[0] for row in card.privacy.mechanisms.rows}
+    charged = {row[0].split(" x ")[0].split(",")[0] for row in first.privacy.mechanisms.rows}
     assert {"label-histogram", "moments", "dp-sgd"} <= charged
+
+
+def test_a_card_trusts_nobody_unless_something_left_without_noise(facts: RunFacts):
+    site = facts.sites[0]
+    assert site.account is not None
+    first, *rest = site.account.entries
+    bare = replace(first, charge=replace(first.charge, event=Unprotected()))
+    for account, told in (
+        (site.account, "in nobody"),
+        (replace(site.account, entries=(bare, *rest)), "no bound holds"),
+    ):
+        fields = dict(card(site, account).fields.rows)
+        assert told in fields["Trust (R, N)"]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.99, 8.0, 40.0, math.inf])
