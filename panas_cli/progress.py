@@ -371,8 +371,9 @@ class Display:
         (self.report if self._stage else self.say)(sentence(event))
 
     def say(self, text: str) -> None:
-        """Show a line that is no part of a stage."""
-        print_words(text, self._console)
+        """Show a line that is no part of a stage; one with a path, or a warning, stays whole."""
+        whole = text.startswith(("warning", "run directory", "audit.json"))
+        print_words(text, self._console, whole=whole)
 
     def _step(
         self,
