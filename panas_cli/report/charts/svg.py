@@ -242,7 +242,7 @@ def axes(
         height: of the picture.
         log: whether the x axis is logarithmic.
     """
-    across = Scale(low=x[0], high=x[1], start=44.0, end=WIDE - 10, log=log)
+    across = Scale(low=x[0], high=x[1], start=44.0, end=WIDE - 18, log=log)
     return Axes(across, Scale(low=y[0], high=y[1], start=height - 38, end=24.0))
 
 
