@@ -1,5 +1,6 @@
 """Configurations from presets, files and options, and back into a run's config.toml."""
 
+import difflib
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -155,7 +156,10 @@ def _first_error(e: ValidationError) -> str:
     error = e.errors()[0]
     key = _key(error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"expected a known configuration key, got {key!r}; `panas config` lists all"
+        known = [*flatten(RunConfig.model_construct().model_dump()), "preset", "seed"]
+        near = difflib.get_close_matches(key, known, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        return f"expected a known configuration key, got {key!r}; {meant}`panas config` lists all"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "to be")
     if message.startswith("expected"):  # by a dataclass of the domain
         return f"{key}: {message}"
