@@ -107,14 +107,21 @@ def test_every_command_that_is_shown_has_these_options(call: list[str]):
 def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    """Those on a run in `runs/first`, at a small size."""
+    """Those on a run in `runs/first`, at a small size, and then those that use its networks."""
     blocks = [str(s.values[0]) for s in snippets("") if str(s.id).startswith("README")]
     assert "make run" in blocks[0]
     lines = [x.partition("#")[0].rstrip() for block in blocks for x in block.splitlines()]
     lines = [x for x in lines if "runs/first" in x]
     assert lines[0] == "panas run --out runs/first"
     assert len(lines) >= 6
+    (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/using.md"))
+    lines += [x.partition("#")[0].rstrip() for x in using.splitlines()]
     call_all(lines, tmp_path, monkeypatch, capsys)
+    for name in ("client-000.safetensors", "client-000.md", "out/north.pt2", "shared/north.onnx"):
+        assert (tmp_path / name).is_file()
+    csv, record = (tmp_path / name for name in ("classes.csv", "classes.json"))
+    assert csv.read_text().startswith("file,class,p_0,")
+    assert len(json.loads(record.read_text())["predictions"]) == 5
 
 
 def call_all(
@@ -139,21 +146,6 @@ def call_all(
             main()
         text = capsys.readouterr().err[-2000:]
         assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, text)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_commands_that_use_a_network_run_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    (block,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/using.md"))
-    lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
-    call_all(lines, tmp_path, monkeypatch, capsys)
-    for name in ("client-000.safetensors", "client-000.md", "out/north.pt2", "shared/north.onnx"):
-        assert (tmp_path / name).is_file()
-    csv, record = (tmp_path / name for name in ("classes.csv", "classes.json"))
-    assert csv.read_text().startswith("file,class,p_0,")
-    assert len(json.loads(record.read_text())["predictions"]) == 5
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
