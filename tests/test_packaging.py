@@ -97,6 +97,7 @@ TOOLS = {
     "beartype": "beartype.beartype",
     "pycryptodome": "Crypto",
     "pyyaml": "yaml",
+    "tensorboard": "torch",  # torch.utils.tensorboard
 }
 """Libraries that are called and not imported, and how; or imported by another name."""
 
