@@ -97,6 +97,7 @@ TOOLS = {
     "beartype": "beartype.beartype",
     "pycryptodome": "Crypto",
     "pyyaml": "yaml",
+    "axe-core-python": "axe_core_python",
     "tensorboard": "torch",  # torch.utils.tensorboard
 }
 """Libraries that are called and not imported, and how; or imported by another name."""
