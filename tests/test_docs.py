@@ -117,7 +117,7 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/using.md"))
     lines += [x.partition("#")[0].rstrip() for x in using.splitlines()]
     call_all(lines, tmp_path, monkeypatch, capsys)
-    for name in ("client-000.safetensors", "client-000.md", "out/north.pt2", "shared/north.onnx"):
+    for name in ("client-001.safetensors", "client-001.md", "out/north.pt2", "shared/north.onnx"):
         assert (tmp_path / name).is_file()
     csv, record = (tmp_path / name for name in ("classes.csv", "classes.json"))
     assert csv.read_text().startswith("file,class,p_0,")
