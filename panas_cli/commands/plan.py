@@ -4,6 +4,7 @@ The run is made in a folder of its own, with copies of owners' sites, which goes
 charged.
 """
 
+import math
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ def plan(request: Request) -> None:
         with Display() as display, opened(job, display, Reach()) as run:
             record = planned(job, run, begin(run, job.ground))
             if job.json:
-                print_json(record)
+                print_json(_with_words(record))
                 return
             for line in data_found(run):
                 print_words(line)
@@ -54,6 +55,8 @@ def _apart(request: Request, folder: Path) -> Request:
         return request
     copies = []
     for number, site in enumerate(sites):
+        if not (Path(site) / "site.toml").is_file():
+            raise BadInput(f"expected a site at {site}, found none; `panas site init` makes one")
         copy = folder / "sites" / str(number) / Path(site).name
         ignore = shutil.ignore_patterns("runs", "*.lock")
         shutil.copytree(site, copy, ignore=ignore, copy_function=_linked)
@@ -97,8 +100,19 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
         "epsilon": together,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
-        "most_bytes_up": sum(answer_caps(job.run, config).values()),
+        "most_bytes_up": None
+        if config.federation.family.sends == "updates"  # as large as networks that are not made yet
+        else sum(answer_caps(job.run, config).values()),
     }
+
+
+def _with_words(value: Any) -> Any:
+    """A record whose infinite numbers are words, as JSON has none."""
+    if isinstance(value, dict):
+        return {key: _with_words(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_with_words(v) for v in value]
+    return "infinity" if value == math.inf else value
 
 
 def _total(result: Forecast) -> float | None:
@@ -151,7 +165,8 @@ def _show(record: dict[str, Any]) -> None:
         f"budget: epsilon {record['epsilon_budget']:g} at delta {record['delta']:g} a site; each "
         "stage's epsilon is by itself, the last line composes them"
     )
-    print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")
+    if record["most_bytes_up"] is not None:
+        print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")
     print_words(
         "nothing was charged, and nothing is kept; `panas run` with the same options runs it"
     )

@@ -78,3 +78,15 @@ def test_a_plan_for_an_owner_s_site_leaves_its_folder_as_it_was(
     assert outcome.code == 0, outcome.err
     assert "in all" in outcome.out
     assert files() == before
+
+
+def test_a_plan_tells_infinity_in_words_and_misses_no_site_in_silence(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    open_to_all = tiny(privacy__search="unaccounted", privacy__allow_unprotected="true")
+    outcome = cli("plan", *open_to_all, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["stages"][0]["epsilon"] == "infinity"
+    file = tmp_path / "c.toml"
+    file.write_text('[federation]\nsites = ["no/where", "no/there"]\nclients = 2\n')
+    assert "expected a site at no/where" in cli("plan", file).refusal
