@@ -81,6 +81,9 @@ small = (
 )
 shell(f"panas run --sites sites --public-data public.npz --epsilon 4 --out runs/first {small}")
 
+# %%
+shell("panas report runs/first --details")
+
 # %% [markdown]
 # The table "what each site must beat" compares with models that a site could have without a federation: of public
 # samples alone (no budget spent), and of its own samples too (not private: it must stay there).

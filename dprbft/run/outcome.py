@@ -80,6 +80,11 @@ class Gain:
         """Whether it is beyond two standard errors."""
         return abs(self.mean) > ERRORS * self.error
 
+    @property
+    def text(self) -> str:
+        """The gain and its error, in points."""
+        return f"{100 * self.mean:+.1f} ± {100 * self.error:.1f} points"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -101,6 +106,16 @@ class Outcome:
         """The strongest baseline, and its mean accuracy."""
         known = {name: self.means[name] for name in _baselines(self.sites) if name in self.means}
         return max(known.items(), key=lambda item: item[1]) if known else None
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Mean accuracies without joining, and last with it; {} where fewer than two are known."""
+        steps = {"most frequent class": self.means.get("majority")}
+        if self.best:
+            steps[self.best[0]] = self.best[1]
+        steps["joined" if self.sent else "in the end"] = self.means.get("joined")
+        known = {name: value for name, value in steps.items() if value is not None}
+        return known if len(known) > 1 else {}
 
     @property
     def odds(self) -> float:

@@ -13,8 +13,8 @@ from panas.runtime.store import write_bytes
 from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.export.formats import ENDINGS, Format
 from panas.training.export.formats import export as exported
-from panas_cli.model_card import STAYS, Exported, model_card
 from panas_cli.options import Leaving
+from panas_cli.text.model_card import STAYS, Exported, model_card
 from panas_cli.text.printing import figure, print_json, print_text, size_text
 
 

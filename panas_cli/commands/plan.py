@@ -100,9 +100,10 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
         "epsilon": together,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
-        "most_bytes_up": None
-        if config.federation.family.sends == "updates"  # as large as networks that are not made yet
-        else sum(answer_caps(job.run, config).values()),
+        # Updates are as large as networks that are not made yet.
+        "most_bytes_up": {"updates": None}.get(
+            config.federation.family.sends, sum(answer_caps(job.run, config).values())
+        ),
     }
 
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -125,27 +125,22 @@ def _hub_sentences(s: Mapping[str, Any]) -> list[str]:
 
 def mean_bars(result: Outcome) -> Figure | None:
     """Mean accuracies without joining and with it; None where fewer than two are known."""
-    rows = [("most frequent class", result.means.get("majority"), "mute")]
-    if result.best:
-        rows.append((*result.best, "two"))
-    last = "joined" if result.sent else "in the end"
-    rows.append((last, result.means.get("joined"), "one"))
-    known = [
-        Row(name=name, value=value, told=_told(result, name, value), look=look, strong=name == last)
-        for name, value, look in rows
-        if value is not None
-    ]
-    if len(known) < 2:
+    if not result.steps:
         return None
+    *below, last = result.steps
+    looks = dict(zip(below, ("mute", "two"), strict=False)) | {last: "one"}
+    known = [
+        Row(name=name, value=value, told=_told(result, name, value), look=looks[name])
+        for name, value in result.steps.items()
+    ]
+    known[-1] = replace(known[-1], strong=True)
     drawn = bars("Mean accuracy over sites", known)
     return Figure(picture=drawn, caption="Mean accuracy over sites, on test samples")
 
 
 def _told(result: Outcome, name: str, value: float) -> str:
-    if name != "joined" or result.gain is None:
-        return share(value)
-    gain = result.gain
-    return f"{share(value)}, {100 * gain.mean:+.1f} ± {100 * gain.error:.1f} points"
+    gain = result.gain if name == "joined" else None
+    return f"{share(value)}, {gain.text}" if gain else share(value)
 
 
 def _site_table(result: Outcome, about: str) -> Table:

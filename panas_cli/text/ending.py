@@ -127,26 +127,14 @@ def _share(value: float | None) -> str:
 
 def bars(result: Outcome, length: int = BAR) -> list[str]:
     """The means without joining, and with it, as bars; one of 1 has so many characters."""
-    rows = {"most frequent class": result.means.get("majority")}
-    if result.best:
-        rows[result.best[0]] = result.best[1]
-    rows["joined" if result.sent else "in the end"] = result.means.get("joined")
-    known = {name: value for name, value in rows.items() if value is not None}
-    if len(known) < 2:
-        return []
-    wide = max(map(len, known))
+    wide = max(map(len, result.steps), default=0)
     lines = [
         f"{name:<{wide}}  {'█' * round(length * value):<{length}}  {value:.3f}"
-        for name, value in known.items()
+        for name, value in result.steps.items()
     ]
-    if result.gain:
-        lines[-1] += f"  {_points(result)}"
+    if result.gain and lines:
+        lines[-1] += f"  {result.gain.text}"
     return lines
-
-
-def _points(result: Outcome) -> str:
-    assert result.gain is not None
-    return f"{100 * result.gain.mean:+.1f} ± {100 * result.gain.error:.1f} points"
 
 
 def sentences(
@@ -181,7 +169,7 @@ def worked(summary: Mapping[str, Any], result: Outcome) -> str:
         return f"Nothing was joined: mean accuracy is {joined:.3f}, and {why}."
     what = f"mean accuracy from {best[1]:.3f} ({best[0]}) to {joined:.3f}"
     if not gain.is_clear:
-        return f"No clear difference: joining changed {what}, {_points(result)}."
+        return f"No clear difference: joining changed {what}, {gain.text}."
     return f"It worked: joining raised {what}." if gain.mean > 0 else f"Joining lowered {what}."
 
 

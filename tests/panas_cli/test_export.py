@@ -25,8 +25,8 @@ from panas.data.facts import Facts
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.training.checkpoint import SavedNetwork, load_network, save_network
 from panas.training.export.formats import ENDINGS, Format
-from panas_cli.model_card import STAYS, Exported, model_card
 from panas_cli.options import FORMATS
+from panas_cli.text.model_card import STAYS, Exported, model_card
 
 FACTS = Facts(class_names=("cat", "do`g|", "owl\n"), shape=(1, 6, 4), dtype="uint8")
 
