@@ -10,15 +10,17 @@ nothing is trained, and nothing spent. Too few public samples to tell, or a site
 that they can stand for (`NEAR`), and the rule stands.
 
 Where fewer than `FEWEST` public samples have labels, the others get labels drawn from the shared
-head's probabilities. They tell settings apart, but not whether to train at all: the head that
-stands for the shared one has learnt from the shared one.
+head's probabilities. They tell learning rates apart, but not whether to train at all: the head that
+stands for the shared one has learnt from the shared one. Nor may they choose the epochs: these
+decide what the residual is charged as, which must not follow from a release.
 
 What was found counts relative to the rule, which knows a site's size: a factor of its learning
 rate, and one of its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of
 a budget: the first keeps it in the common folder, whoever comes later reads it.
 
 Privacy: reads public samples, the shared head, the run's settings and whether the site joins, which
-shows in what it sends; no private sample, and no histogram. Epsilon 0.
+shows in what it sends; no private sample, and no histogram. Epsilon 0. What a residual is charged
+as follows from public samples with true labels at most, and never from the shared head.
 """
 
 import hashlib
@@ -129,7 +131,7 @@ class Rehearsal:
             clip=(recipe.clip, recipe.clip),
             noise_factor=(1.0, 1.0),
             batch_sizes=(recipe.batch_size,),
-            epochs=(recipe.epochs // 2, recipe.epochs),
+            epochs=((recipe.epochs // 2,) if self.labelled else ()) + (recipe.epochs,),
         )
         return BudgetedSpace(space, ScheduleConstraint(self.budget, schedule))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_runs import joined_config
 
+from dprbft.config.schema import RunConfig
 from dprbft.methods.joined import tuning
 from dprbft.methods.joined.residual import default_settings
 from dprbft.methods.joined.state import JoinedState
@@ -47,10 +48,10 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return trained
 
 
-def joined_sites(run: Path) -> list[Site]:
+def joined_sites(run: Path, config: RunConfig = CONFIG) -> list[Site]:
     """Sites that have a shared head and histograms of their own."""
-    prepare(run, CONFIG, resume=False)
-    view, sites = RunView(run, CONFIG), list[Site]()
+    prepare(run, config, resume=False)
+    view, sites = RunView(run, config), list[Site]()
     for paths in read_sites(run):
         join(paths, view.hello(paths.index))
         site = open_site(paths)
@@ -77,6 +78,29 @@ def test_a_second_site_takes_the_first_ones_rehearsal_over(tmp_path: Path, train
     poorer = replace(other, budget=replace(other.budget, epsilon=4.0))
     keys = [tuning.rehearsal_of(site).key for site in (one, other, poorer)]
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.slow
+def test_labels_of_the_shared_head_choose_no_number_of_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Epochs decide what the residual is charged as: that must not follow from a release."""
+    few = {"data": {"public_labels": 10}}
+    site = joined_sites(tmp_path / "few", joined_config(tuning={"trials": 6, "initial": 4}, **few))[
+        0
+    ]
+    assert len(site.public) == 10
+    # Whoever trains longest would win.
+    monkeypatch.setattr(SimulatedSite, "__call__", lambda _, s: 1 / (1 + (s.epochs or 0)))
+    rehearsal, record = tuning.rehearsal_of(site), tune_residual(site)
+    assert not rehearsal.labelled
+    assert len(rehearsal.public) == len(site.public) + len(site.unlabelled)
+    assert {t.setting.epochs for t in record.trials} == {rehearsal.recipe.epochs}
+    assert record.settings.epochs == default_settings(site).epochs
+    assert not record.nothing
+    known = joined_sites(tmp_path / "all", joined_config(tuning={"trials": 6, "initial": 4}))[0]
+    assert tuning.rehearsal_of(known).labelled
+    assert len({t.setting.epochs for t in tune_residual(known).trials}) > 1
 
 
 TRAIN = SimulatedSite.__call__
