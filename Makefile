@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat -e
 # Compiled modules are kept between the many processes, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test slow thorough test-flower flower-demo lint types notebooks pair check clean
+.PHONY: run test slow thorough test-flower flower-demo docs lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the first run: eight sites of the embedded data set join, search, tune, train, are audited
 	$(BIN)/panas run $(ARGS)
@@ -31,6 +31,9 @@ test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this m
 
 flower-demo: $(VENV)/.installed-dev  ## a hub and three sites with processes of their own, over TLS
 	OMP_NUM_THREADS=1 $(BIN)/panas deploy demo
+
+docs: $(VENV)/.installed-dev  ## the documentation site, into build/site; any warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: $(VENV)/.installed-dev  ## style
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""docs/deploy.md: its commands run where they need no network, its lines are the code's."""
+"""docs/how-to/deploy.md: its commands run where they need no network, its lines are the code's."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from dprbft.engines.deploy.keys import own_key
 from panas_cli.main import app, main
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docs/deploy.md").read_text()
+TEXT = (ROOT / "docs/how-to/deploy.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```$", TEXT, re.S | re.M)
 LINES = [shlex.split(x, comments=True) for block in BLOCKS for x in block.splitlines()]
 

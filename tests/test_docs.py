@@ -30,7 +30,8 @@ from panas_cli.options import spread_lists
 ROOT = Path(__file__).resolve().parents[1]
 
 
-PAGES = ("README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = ("README.md", *(str(p.relative_to(ROOT)) for p in DOCS))
 
 SMALL = """
 from sklearn import datasets
@@ -84,7 +85,7 @@ def test_every_snippet_runs_when_pasted_alone(code: str, tmp_path: Path):
 
 def test_the_snippets_of_all_pages_are_found():
     pages = {str(s.id).split(":")[0] for s in (*snippets("python"), *snippets(""))}
-    assert pages >= {"README.md", "docs/audits.md", "docs/privacy.md", "docs/searching.md"}
+    assert pages >= {"README.md", "docs/explanation/audits.md", "docs/explanation/privacy.md", "docs/how-to/search.md"}
     assert len(snippets("python")) >= 9
 
 
@@ -114,7 +115,7 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     lines = [x for x in lines if "runs/first" in x]
     assert lines[0] == "panas run --out runs/first"
     assert len(lines) >= 6
-    (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/using.md"))
+    (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/how-to/use.md"))
     lines += [x.partition("#")[0].rstrip() for x in using.splitlines()]
     call_all(lines, tmp_path, monkeypatch, capsys)
     for name in ("client-001.safetensors", "client-001.md", "out/north.pt2", "shared/north.onnx"):
@@ -149,7 +150,7 @@ def call_all(
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
-    text = (ROOT / "docs/searching.md").read_text()
+    text = (ROOT / "docs/how-to/search.md").read_text()
     python, shell = EvolutionConfig(), build_config().search.evolution
     for name in ("seeding", "offspring", "screening", "survival"):
         assert f"| `{name}` | {getattr(python, name)} |" in text
@@ -160,7 +161,7 @@ def test_searching_names_the_defaults_of_python_and_of_the_command_line():
 
 
 def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
-    text = " ".join((ROOT / "docs/joining.md").read_text().split())
+    text = " ".join((ROOT / "docs/explanation/joining.md").read_text().split())
     classes, d = 10, 128
     parts = moments.arrays(classes, d)
     arrays = {name: torch.zeros(spec.shape) for name, spec in parts.items()}  # type: ignore[arg-type]
@@ -192,7 +193,7 @@ TINY = """--set data.limit=200 --set search.population=2 --set search.generation
 @pytest.mark.timeout(1200)
 def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
     """Its two scripts, with two sites, small settings, and a stand-in for Slurm."""
-    text = (ROOT / "docs/searching.md").read_text()
+    text = (ROOT / "docs/how-to/search.md").read_text()
     tasks, submit = re.findall(r"```bash\n(.*?)```", text, re.S)
     assert "--array=0-9" in tasks
     assert "--clients 10" in submit

@@ -1,4 +1,4 @@
-"""The verdict on a reconstruction audit, and its evidence (table: docs/audits.md).
+"""The verdict on a reconstruction audit, and its evidence (table: docs/explanation/audits.md).
 
 The bar of an attack is the best control that knows what the attack knows, but for the release
 (`attacks.threats.controls.blind_to`). All are scored on the same samples. Null hypothesis of each

@@ -1,6 +1,6 @@
 """Every branch of a verb whose outcome could depend on rows, and why an answer tells nothing of it.
 
-`docs/branches.md` is this table: `python tests/helpers/branches.py > docs/branches.md` writes it
+`docs/reference/branches.md` is this table; `python tests/helpers/branches.py > FILE` writes it
 anew. Tests drive each verb of each method on neighbouring data sets, and refuse a verb without an
 entry. A method needs one in `OF_METHOD` only if the size of its message follows from noised counts.
 """

@@ -34,5 +34,5 @@ def test_every_method_is_tried():
 
 
 def test_the_page_is_the_table():
-    written = (ROOT / "docs" / "branches.md").read_text()
-    assert written == page(), "python tests/helpers/branches.py > docs/branches.md"
+    written = (ROOT / "docs" / "reference" / "branches.md").read_text()
+    assert written == page(), "python tests/helpers/branches.py > docs/reference/branches.md"

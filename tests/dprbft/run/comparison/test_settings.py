@@ -229,7 +229,7 @@ def test_all_configurations_of_an_experiment_can_be_built(path: Path, size: Size
 
 
 def test_the_experiment_that_the_document_shows_can_be_carried_out(tmp_path: Path):
-    text = (Path(__file__).parents[4] / "docs/comparing.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/how-to/compare.md").read_text()
     (shown,) = re.findall(r"^```toml\n(.*?)^```$", text, re.S | re.M)
     (tmp_path / "shown.toml").write_text(shown)
     result = plan(Request(size="smoke", experiment=read_experiment(tmp_path / "shown.toml")))
