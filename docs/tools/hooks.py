@@ -1,4 +1,4 @@
-"""What mkdocs calls: pages made from notebooks, code and files outside of `docs`, and their links."""
+"""What mkdocs calls: pages made from notebooks, code and files outside of `docs`; their links."""
 
 import re
 import sys
