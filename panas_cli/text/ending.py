@@ -15,7 +15,7 @@ from dprbft.run.outcome import ALONE, BEHIND, FEWEST, Outcome, SiteOutcome, outc
 from panas_cli.text.printing import console, counted, print_text, print_words
 
 LINES = 35
-MOST_SITES = 10
+MOST_SITES = 9
 """Sites that the screen has a line for."""
 LONGEST = 16
 """Characters of a site's name."""
@@ -193,11 +193,10 @@ def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     if not result.sent:
         return []
     size = f"{summary['communication']['up_bytes'] / len(result.sites) / 1e3:.1f} kB"
-    how = f"{size} in {counted(summary['rounds'], 'round')}, computed from its samples"
-    if math.isfinite(result.epsilon):
-        how += " with noise"
+    what = "noised figures" if math.isfinite(result.epsilon) else "figures"
+    rounds = counted(summary["rounds"], "round")
     seen = "the server saw only their sum" if result.trust else "the server saw each"
-    return [f"What left each site: {how}; {seen}."]
+    return [f"What left each site: {what} of its samples, {size} in {rounds}; {seen}."]
 
 
 def promised(result: Outcome) -> list[str]:
