@@ -26,7 +26,7 @@ KEY = {
     "public": "best model of public samples",
     "alone": "best without other sites, same epsilon",
     "joined": "what the site predicts with",
-    NETWORK: "its searched one by itself",
+    NETWORK: "its searched network, used alone",
 }
 """What columns of the table are."""
 WIDE, FOR_WIDE = 96, ("majority", "95 % interval")
@@ -196,7 +196,7 @@ def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     what = "noised figures" if math.isfinite(result.epsilon) else "figures"
     rounds = counted(summary["rounds"], "round")
     seen = "the server saw only their sum" if result.trust else "the server saw each"
-    return [f"What left each site: {what} of its samples, {size} in {rounds}; {seen}."]
+    return [f"No sample left its site; {what} did, {size} each in {rounds}; {seen}."]
 
 
 def promised(result: Outcome) -> list[str]:
@@ -207,7 +207,7 @@ def promised(result: Outcome) -> list[str]:
         return ["Nothing that left was computed from private samples."]
     who = f"any {result.unit.partition(':')[0]}"
     times = _times(result.epsilon)
-    lines = [f"Whoever sees it is at most {times} times surer that {who} took part."]
+    lines = [f"Whoever sees them is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
         lines.append(f"This holds while {while_}; else {_times(result.local)} times.")

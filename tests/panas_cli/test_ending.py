@@ -86,7 +86,7 @@ def test_where_nothing_was_sent_or_measured_it_says_so():
     ("epsilon", "says"),
     [
         (0.0, "Nothing that left was computed from private samples."),
-        (1.0, "Whoever sees it is at most 2.8 times surer that any one training sample"),
+        (1.0, "Whoever sees them is at most 2.8 times surer that any one training sample"),
         (8.0, "at most 3,000 times surer"),
         ("infinity", "Nothing is promised: epsilon is infinite"),
     ],
