@@ -192,9 +192,9 @@ TINY = """--set data.limit=200 --set search.population=2 --set search.generation
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
-def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
+def test_the_job_array_of_slurm_runs_and_goes_on(tmp_path: Path):
     """Its two scripts, with two sites, small settings, and a stand-in for Slurm."""
-    text = (ROOT / "docs/how-to/search.md").read_text()
+    text = (ROOT / "docs/how-to/slurm.md").read_text()
     tasks, submit = re.findall(r"```bash\n(.*?)```", text, re.S)
     assert "--array=0-9" in tasks
     assert "--clients 10" in submit
