@@ -120,7 +120,8 @@ def _name(path: Path) -> str:
 
 def pages() -> list[Path]:
     """The project's Markdown pages, without the change log."""
-    return [*(ROOT / f for f in ("README.md", "CONTRIBUTING.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+    outside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    return [*outside, *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def modules(package: str) -> list[Path]:

@@ -20,7 +20,7 @@ from dprbft.run.events import Event
 from dprbft.run.progress.forecast import Forecast
 from dprbft.run.progress.logs import Progress as Following
 from panas_cli.text.printing import print_words
-from panas_cli.text.sentences import sentence
+from panas_cli.text.sentences import MISSED, sentence
 
 EVERY = 30.0
 """Seconds between two lines that say what is left, where there is no terminal."""
@@ -236,12 +236,18 @@ TITLES = {
 class Display:
     """Shows which stage runs, how far it and its sites are, and each line that it reports.
 
-    Its methods may be called from any thread.
+    Its methods may be called from any thread. On a terminal a `brief` one keeps warnings alone, and
+    shows the last of all other lines below the bars.
     """
 
     def __init__(
-        self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        brief: bool = False,
     ) -> None:
+        self._brief, self._last = brief, ""
         self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
         self._began = self._freed = self._shown_at = clock()
@@ -282,6 +288,7 @@ class Display:
                 self._line(TITLES[name])
                 return
             self._fill()
+            self._last = ""
             self._bar.add_task(TITLES[name], total=total)
             self._show()
 
@@ -305,7 +312,10 @@ class Display:
                 self._show_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
-            print_words(f"  {text}", self._bar.console)
+            if self._brief and not text.startswith("warning") and MISSED not in text:
+                self._last = text
+            else:
+                print_words(f"  {text}", self._bar.console)
             self._show()
 
     def generation(
@@ -421,8 +431,9 @@ class Display:
         assert self._bar is not None
         shown = fitting(self._tracks, self._console)
         left = self._remaining.text(self._tracks, self._clock()) if self._remaining else ""
-        parts: list[Any] = [self._bar, *([shown] if shown else []), *([Text(left)] if left else [])]
-        self._live.update(Group(*parts))
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in (self._last, left)]
+        below = [line for line in lines if line.plain]
+        self._live.update(Group(self._bar, *([shown] if shown else []), *below))
 
     def _line(self, text: str) -> None:
         self._shown_at = self._clock()

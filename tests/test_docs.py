@@ -85,7 +85,7 @@ def test_every_snippet_runs_when_pasted_alone(code: str, tmp_path: Path):
 
 def test_the_snippets_of_all_pages_are_found():
     pages = {str(s.id).split(":")[0] for s in (*snippets("python"), *snippets(""))}
-    shown = {"explanation/proofs", "how-to/audit-model", "how-to/search"}
+    shown = {"explanation/proofs", "how-to/audit-model", "how-to/search", "how-to/use"}
     assert pages >= {"README.md", *(f"docs/{name}.md" for name in shown)}
     assert len(snippets("python")) >= 9
 
@@ -116,7 +116,8 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     lines = [x for x in lines if "runs/first" in x]
     assert lines[0] == "panas run --out runs/first"
     assert len(lines) >= 6
-    (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith("docs/how-to/use.md"))
+    page = "docs/how-to/use.md"
+    (using,) = (str(s.values[0]) for s in snippets("") if str(s.id).startswith(page))
     lines += [x.partition("#")[0].rstrip() for x in using.splitlines()]
     call_all(lines, tmp_path, monkeypatch, capsys)
     for name in ("client-001.safetensors", "client-001.md", "out/north.pt2", "shared/north.onnx"):

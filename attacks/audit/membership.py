@@ -3,8 +3,8 @@
 Members are the samples that it was trained on, others are like them and were not used; the
 auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
 judged by two criteria, and any that is met is a leak. The control is *blind*: a regression of
-membership on values and labels that never queries the network. docs/explanation/audits.md has the table of
-verdicts.
+membership on values and labels that never queries the network. docs/explanation/audits.md has the
+table of verdicts.
 
 A leak is tested at `ERROR` / (2 x attacks x networks of the run): uninformative scores give "leaks"
 in at most one of a hundred runs. All parts of a criterion must hold, so they need no share of that.

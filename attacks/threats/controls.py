@@ -13,9 +13,9 @@
 | ceiling | the attacks on noiseless raw rows of what made the release: as the paper's release |
 
 The first five are *blind*: they use no release. An attack that does not beat those of its own
-knowledge (`blind_to`) shows no leak. docs/explanation/audits.md says how to read the others; none decides a
-verdict. The ceiling neither makes a leak nor excuses one: it and the attacks are the best of a few
-inverters, and a release may hold what those rows do not.
+knowledge (`blind_to`) shows no leak. docs/explanation/audits.md says how to read the others; none
+decides a verdict. The ceiling neither makes a leak nor excuses one: it and the attacks are the best
+of a few inverters, and a release may hold what those rows do not.
 
 Blind guesses of x, a sample of class c, from labels and known samples:
 

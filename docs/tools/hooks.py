@@ -14,7 +14,11 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]  # a hook has no package 
 
 import reference  # noqa: E402
 
-OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -24,8 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, uri, content=content))
 
     for name, uri in OUTSIDE.items():
-        text = (ROOT / name).read_text()
-        add(uri, re.sub(r"\]\(docs/", "](", text))
+        add(uri, re.sub(r"\]\(docs/", "](", (ROOT / name).read_text()))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, resources = MarkdownExporter().from_filename(str(path))
         for name, content in resources["outputs"].items():
@@ -42,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links to files of the repository at their pages on the site."""
     up = "../" * page.file.src_uri.count("/")
-    markdown = re.sub(r"\]\((?:\.\./)+notebooks/(\w+)\.ipynb", rf"]({up}tutorials/\1.md", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)*notebooks/(\w+)\.ipynb", rf"]({up}tutorials/\1.md", markdown)
     for name, uri in OUTSIDE.items():
-        markdown = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"]({up}{uri}", markdown)
+        markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(name)}", f"]({up}{uri}", markdown)
     return markdown

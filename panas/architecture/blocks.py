@@ -69,7 +69,7 @@ class BlockType(Protocol):
 
     It must be hashable and equal to its copies (a frozen dataclass is), and at the top level of a
     module if searches run in several processes. Under DP its module must not mix samples.
-    `SearchSpace(..., blocks=(Squeeze(4),))` lets a search use it: docs/how-to/search.md has an example.
+    `SearchSpace(..., blocks=(Squeeze(4),))` lets a search use it; docs/how-to/search.md shows one.
     """
 
     def __hash__(self) -> int: ...

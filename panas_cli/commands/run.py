@@ -139,7 +139,7 @@ def run(request: Request, reach: Reach) -> None:
 def _stages(job: Job, reach: Reach) -> None:
     config, clients = job.config, job.config.federation.clients
     totals = event_counts(config, clients)
-    with Display() as display:
+    with Display(brief=True) as display:
         display.say(f"run directory: {job.run}")
         with opened(job, display, reach) as run:
             there = begin(run, job.ground)

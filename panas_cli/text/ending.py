@@ -1,4 +1,4 @@
-"""The last screen of a run: a line a site, what joining changed, four sentences, and warnings.
+"""The last screen of a run: a line a site, what joining changed, sentences, and warnings.
 
 At most `LINES` lines of `WIDTH` characters. All else is in `panas report`.
 """
@@ -15,11 +15,20 @@ from dprbft.run.outcome import ALONE, BEHIND, FEWEST, Outcome, SiteOutcome, outc
 from panas_cli.text.printing import console, counted, print_text, print_words
 
 LINES = 35
-MOST_SITES = 13
+MOST_SITES = 9
 """Sites that the screen has a line for."""
 LONGEST = 16
 """Characters of a site's name."""
 IN_THE_END = ("joined", "network")
+NETWORK = "own network"
+KEY = {
+    "tests": "samples that accuracies are of",
+    "public": "best model of public samples",
+    "alone": "best without other sites, same epsilon",
+    "joined": "what the site predicts with",
+    NETWORK: "its searched network, used alone",
+}
+"""What columns of the table are."""
 WIDE, FOR_WIDE = 96, ("majority", "95 % interval")
 """Characters from which on a line has these columns, too."""
 BAR = 40
@@ -48,7 +57,12 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
     """
     result, screen = outcome(summary, audit), console()
     print_words(_title(summary, result), style="bold" if screen.is_terminal else None)
-    screen.print(_table(result, screen.width))
+    table = _table(result, screen.width)
+    screen.print(table)
+    columns = [str(column.header) for column in table.columns]
+    if told := "; ".join(f"{name}: {KEY[name]}" for name in columns if name in KEY):
+        print_words(f"{told}; ±: standard error.", style="dim" if screen.is_terminal else None)
+        print_text("")
     for line in bars(result, BAR if screen.width >= WIDE else BAR // 2):
         print_text(line)
     print_text("")
@@ -61,7 +75,7 @@ def _title(summary: Mapping[str, Any], result: Outcome) -> str:
     spent = "infinity" if math.isinf(result.epsilon) else f"{result.epsilon:.2f}"
     return (
         f"{summary['dataset']}, method {summary['method']}: {sites}, epsilon {spent} at delta "
-        f"{result.delta:g}, accuracy on test samples"
+        f"{result.delta:g}"
     )
 
 
@@ -76,7 +90,7 @@ def _table(result: Outcome, width: int) -> Table:
     if hidden := len(result.sites) - len(shown):
         rows.append({"site": f"+ {hidden} more"})
     means = {"majority": "majority", "public": public, "alone": ALONE}
-    means |= {name: name for name in IN_THE_END}
+    means |= {"joined": "joined", NETWORK: "network"}
     last = {name: _share(result.means.get(mean)) for name, mean in means.items()}
     columns = [
         name
@@ -109,13 +123,13 @@ def _cells(site: SiteOutcome, public: str) -> dict[str, str]:
     low, high = wilson(site.joined or 0.0, site.tests) if known else (0.0, 0.0)
     return {
         "site": site.name,
-        "samples": str(site.tests),
+        "tests": str(site.tests),
         "majority": _share(site.majority),
         "public": _share(site.baselines.get(public)),
         "alone": _share(site.baselines.get(ALONE)),
         "joined": _share(site.joined),
         "95 % interval": f"{low:.2f} to {high:.2f}" if known else "-",
-        "network": _share(site.network),
+        NETWORK: _share(site.network),
         "epsilon": "infinity" if math.isinf(site.epsilon) else f"{site.epsilon:.2f}",
         "audit": next((word for v, word in AUDITED.items() if v in site.verdicts), "-"),
     }
@@ -143,7 +157,7 @@ def sentences(
     result: Outcome,
     audit: Mapping[str, Any] | None,
 ) -> list[str]:
-    """Whether it worked, what is promised, what the audit found, and what comes next.
+    """Whether it worked, what left, what is promised, what the audit found, and what comes next.
 
     Args:
         run: the run's folder, for the commands.
@@ -153,9 +167,10 @@ def sentences(
     """
     return [
         worked(summary, result),
+        *left(summary, result),
         *promised(result),
         audited(result, audit is not None, run),
-        f"Next: `panas report {run}` for all figures, `panas predict {run} --site NAME` to use it.",
+        f"Next: `panas report {run}` shows all figures; `panas predict {run} --site NAME` uses it.",
     ]
 
 
@@ -173,6 +188,17 @@ def worked(summary: Mapping[str, Any], result: Outcome) -> str:
     return f"It worked: joining raised {what}." if gain.mean > 0 else f"Joining lowered {what}."
 
 
+def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
+    """What the sites sent, and who saw it; [] where nothing was sent."""
+    if not result.sent:
+        return []
+    size = f"{summary['communication']['up_bytes'] / len(result.sites) / 1e3:.1f} kB"
+    what = "noised figures" if math.isfinite(result.epsilon) else "figures"
+    rounds = counted(summary["rounds"], "round")
+    seen = "the server saw only their sum" if result.trust else "the server saw each"
+    return [f"No sample left its site; {what} did, {size} each in {rounds}; {seen}."]
+
+
 def promised(result: Outcome) -> list[str]:
     """What the largest epsilon means, and what that rests on."""
     if math.isinf(result.epsilon):
@@ -180,12 +206,16 @@ def promised(result: Outcome) -> list[str]:
     if not result.epsilon:
         return ["Nothing that left was computed from private samples."]
     who = f"any {result.unit.partition(':')[0]}"
-    times = odds_text(result.odds)
-    lines = [f"Whoever sees what left is at most {times} times surer that {who} took part."]
+    times = _times(result.epsilon)
+    lines = [f"Whoever sees them is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
-        lines.append(f"This holds while {while_}; else epsilon is {result.local:.1f}.")
+        lines.append(f"This holds while {while_}; else {_times(result.local)} times.")
     return lines
+
+
+def _times(epsilon: float) -> str:
+    return odds_text(math.exp(min(epsilon, 700.0)))
 
 
 def odds_text(odds: float) -> str:
@@ -212,9 +242,12 @@ def audited(result: Outcome, made: bool, run: Path) -> str:
         return f"The audit found a leak at {len(leaking)} of {len(result.sites)} sites: {few}."
     unclear = sum("inconclusive" in s.verdicts for s in result.sites)
     if not unclear:
-        return "The audit found no leak."
+        return "The audit attacked what left, and found no leak."
     where = "every site" if unclear == len(result.sites) else counted(unclear, "site")
-    return f"The audit found no leak; at {where} samples are too few to rule one out."
+    return (
+        f"The audit attacked what left, and found no leak; at {where} samples are too few to rule "
+        "one out."
+    )
 
 
 def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
@@ -234,8 +267,8 @@ def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     mean = result.means.get("network")
     if behind and mean is not None and mean < result.means.get("joined", 0.0) - BEHIND:
         lines.append(
-            f"networks of {counted(len(behind), 'site')} are {100 * BEHIND:.0f} points or more "
-            "behind; give more public samples (--unlabelled-data), or --preset sound"
+            f"own networks of {counted(len(behind), 'site')} are {100 * BEHIND:.0f} points or more "
+            "below joined; give more public samples (--unlabelled-data), or --preset sound"
         )
     if result.odds > ODDS and math.isfinite(result.epsilon) and round(result.epsilon, 2) >= 3:
         lines.append(f"odds of {odds_text(result.odds)} are high; --epsilon 3 keeps them at 20")

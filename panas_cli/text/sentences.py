@@ -42,6 +42,7 @@ WHY: Mapping[Why, str] = {
     "reply": "sent what is no release (server/refused.jsonl says what was expected)",
 }
 """Why a site has no part in something."""
+MISSED = "the round goes on without it"
 
 
 def sentence(event: Event) -> str:
@@ -69,7 +70,7 @@ def sentence(event: Event) -> str:
         case SiteTrained(site, round):
             return f"round {round}: {site} trained"
         case SiteMissed(site, round, why):
-            return f"round {round}: {site} {WHY[why]}; the round goes on without it"
+            return f"round {round}: {site} {WHY[why]}; {MISSED}"
         case RoundEnded(round, rounds, accuracy):
             mean = "done" if accuracy is None else f"mean accuracy {accuracy:.3f}"
             return f"round {round} of {rounds}: {mean}"

@@ -79,7 +79,7 @@ def test_a_run_ends_with_one_screen(run: Path, folder: Path):
     for c in read_json(run / "summary.json")["clients"]:
         assert c["name"] in shown
         assert f"{c['ladder']['joined']:.3f}" in shown
-    assert "Whoever sees what left is at most" in shown
+    assert "Whoever sees them is at most" in shown
     assert f"Next: `panas report {run}`" in shown
 
 

@@ -54,8 +54,9 @@ def test_it_is_one_screen(
 
 
 def test_no_sentence_is_long():
-    result = outcome(summary_of(*[spent(2.9, trust=[{"assumption": RESTS}])] * 8))
-    said = sentences(RUN, {}, result, None)
+    summary = summary_of(*[spent(2.9, trust=[{"assumption": RESTS}])] * 8)
+    result = outcome(summary)
+    said = sentences(RUN, summary, result, None)
     assert max(len(line.split()) for line in said) <= 20
 
 
@@ -85,7 +86,7 @@ def test_where_nothing_was_sent_or_measured_it_says_so():
     ("epsilon", "says"),
     [
         (0.0, "Nothing that left was computed from private samples."),
-        (1.0, "Whoever sees what left is at most 2.8 times surer that any one training sample"),
+        (1.0, "Whoever sees them is at most 2.8 times surer that any one training sample"),
         (8.0, "at most 3,000 times surer"),
         ("infinity", "Nothing is promised: epsilon is infinite"),
     ],
@@ -97,7 +98,7 @@ def test_epsilon_is_told_as_odds(epsilon: float | str, says: str):
 def test_a_promise_says_what_it_rests_on():
     own = {"trust": [{"assumption": RESTS}], "spent_local": 11.53}
     _, rests = promised(outcome(summary_of(spent(2.0, **own), spent(2.0, **own))))
-    assert rests == f"This holds while {RESTS}; else epsilon is 11.5."
+    assert rests == f"This holds while {RESTS}; else 110,000 times."
     (line,) = promised(outcome(summary_of(spent(2.0, unit="one group: patient"))))
     assert line.endswith("that any one group took part.")
 
@@ -114,7 +115,7 @@ def test_odds_are_rounded_up(odds: float, text: str):
     [
         (("leaks", "masked"), "The audit found a leak at 1 of 2 sites: s0."),
         (("inconclusive", "masked"), "no leak; at 1 site samples are too few to rule one out."),
-        (("no better than blind", "masked"), "The audit found no leak."),
+        (("no better than blind", "masked"), "The audit attacked what left, and found no leak."),
     ],
 )
 def test_it_says_what_the_audit_found(verdicts: tuple[str, str], says: str):

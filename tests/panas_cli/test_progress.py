@@ -19,7 +19,7 @@ from dprbft.run.view import RunView
 from panas.runtime.store import write_json
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display, Remaining, Track, about
-from panas_cli.text.sentences import price_lines
+from panas_cli.text.sentences import MISSED, price_lines
 
 
 class Clock:
@@ -259,6 +259,24 @@ def test_a_terminal_keeps_the_bars_and_not_the_table(clock: Clock):
     assert len(screen(shown)) == 1
     text = shown._console.file.getvalue()  # type: ignore[attr-defined]
     assert "client-000: done [not markup]" in text
+
+
+def test_a_brief_terminal_shows_the_last_line_and_keeps_warnings(clock: Clock):
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, _environ={})
+    shown = Display(console, clock, brief=True)
+    with shown:
+        shown.stage("train", 4)
+        shown.report("north: accuracy 0.900")
+        assert screen(shown)[1:] == ["north: accuracy 0.900"]
+        shown.report(f"east: accuracy 0.950, {'long ' * 20}")
+        assert len(screen(shown)) == 2
+        shown.report("warning: south is not there: training goes on without it")
+        shown.report(f"round 2: west is not there; {MISSED}")
+    assert len(screen(shown)) == 1
+    kept = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "  warning: south is not there" in kept
+    assert "  round 2: west is not there" in kept
+    assert "  north" not in kept
 
 
 @pytest.mark.parametrize(("fails", "end"), [(False, "1/1"), (True, "1/9")])

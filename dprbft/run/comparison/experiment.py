@@ -174,8 +174,8 @@ def read_experiment(path: Path) -> Experiment:
         key = ".".join(str(p) for p in error["loc"]) or "the whole"
         if error["type"] == "extra_forbidden":
             raise BadInput(
-                f"expected known keys in the experiment {path}, got {key}; docs/how-to/compare.md shows "
-                "them in one"
+                f"expected known keys in the experiment {path}, got {key}; "
+                "docs/how-to/compare.md shows them in one"
             ) from e
         message = error["msg"].removeprefix("Value error, ")
         raise BadInput(

@@ -1,4 +1,4 @@
-"""What no promise of a ledger covers: on every card, and in docs/explanation/privacy.md in the same words."""
+"""What no promise of a ledger covers; docs/explanation/privacy.md has the same words."""
 
 EXCLUSIONS = (
     "that a site takes part, and in which rounds; how long it computes",

@@ -27,8 +27,7 @@ Classes are balanced by counts drawn to their mean where noise explains how they
 
 Counts that differ by noise alone have S^2 = q; r is 1/2 at 2 q, and 3 % at 4 q. James and Stein's
 q / S^2 falls too slowly: with `PSEUDO_COUNT` classes are balanced too little already where counts
-are well known. Fashion-MNIST at ten sites of 150, epsilon 1: .486 for .441
-(`docs/results/privacy.md`).
+are well known. Fashion-MNIST at ten sites of 150, epsilon 1: .486 for .441.
 All of it is post-processing of releases and public samples. The constants were measured on
 Fashion-MNIST and CIFAR-10 at d = 128 (`benchmarks.joining`); none depends on private samples.
 
