@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
-from attacks.audit.pictures import draw_curves, draw_images
+from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import as_json
 from attacks.audit.target import ExternalModel, Target, load_target
 from attacks.audit.verdict import Verdict, judge
@@ -209,4 +209,6 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
         samples=len(chosen), attacks=attacks, controls=beside, verdict=verdict, evidence=evidence
     )
     shown = images | {name: x for name, x in blind.items() if name in SHOWN}
-    return audit, draw_images(truth, chosen.y, shown, f"from its answers: {verdict}")
+    return audit, draw_samples(
+        truth, chosen.y, shown, target.columns, f"from its answers: {verdict}"
+    )

@@ -3,7 +3,8 @@
 Privacy: they show private samples, and are for the auditor alone, as `audit.json` is.
 """
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,12 +12,85 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attacks.inference.roc import RATES, Roc
+from panas.data.files.columns import Column
 from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 8  # samples in a picture
+SHOWN = 8  # images in a picture
+SHOWN_COLUMNS = 12  # of a table
+CUT = 18  # characters of a name or a cell
+
+
+def draw_samples(
+    truth: Float[Tensor, "n c h w"],
+    y: Int[Tensor, "n"],
+    rows: Mapping[str, Float[Tensor, "n c h w"]],
+    columns: Sequence[Column],
+    title: str,
+) -> bytes:
+    """Originals beside reconstructions and controls: images, or of a table one row's cells.
+
+    Args:
+        truth: private samples in [-1, 1], n >= 1.
+        y: their classes.
+        rows: reconstructions in [-1, 1] by name.
+        columns: of a table; empty for images.
+        title: above all.
+    """
+    if columns:
+        return draw_cells(truth[0], {k: x[0] for k, x in rows.items()}, columns, title)
+    return draw_images(truth, y, rows, title)
+
+
+def draw_cells(
+    truth: Float[Tensor, "c h w"],
+    rows: Mapping[str, Float[Tensor, "c h w"]],
+    columns: Sequence[Column],
+    title: str,
+) -> bytes:
+    """One row of a table, a line a column: its cell, and what each attack and control says it is.
+
+    Args:
+        truth: a private row's features in [-1, 1].
+        rows: reconstructions of them by name.
+        columns: of the table, at least one; the first are shown.
+        title: above all.
+    """
+    shown = columns[:SHOWN_COLUMNS]
+    named = {"original": truth, **rows}
+    cells = [
+        [column.name[:CUT], *texts]
+        for column, *texts in zip(shown, *(_cells(x, shown) for x in named.values()), strict=True)
+    ]
+    if more := len(columns) - len(shown):
+        cells.append([f"+ {more} more", *[""] * len(named)])
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        axes.axis("off")
+        heads = ["column", *("\n".join(textwrap.wrap(name, CUT)) for name in named)]
+        table = axes.table(cells, colLabels=heads, loc="center", cellLoc="right")
+        table.auto_set_font_size(False)
+        table.set_fontsize(8)
+        table.auto_set_column_width(range(len(heads)))
+        for (line, column), cell in table.get_celld().items():
+            cell.set_linewidth(0.3)
+            cell.set_height((2.2 if line == 0 else 1.2) / (len(cells) + 2.2))
+            if column == 0:
+                cell.set_text_props(ha="left")
+        headline(figure, title)
+
+    return png(draw, (1.6 + 1.15 * len(named), 0.8 + 0.24 * (len(cells) + 2)))
+
+
+def _cells(x: Float[Tensor, "c h w"], columns: Sequence[Column]) -> list[str]:
+    features, texts, begin = x.flatten().numpy(), [], 0
+    for column in columns:
+        texts.append(column.cell(features[begin : begin + column.width])[:CUT])
+        begin += column.width
+    return texts
 
 
 def draw_images(

@@ -16,7 +16,7 @@ from torch import nn
 
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
-from attacks.audit.pictures import draw_curves, draw_images
+from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
@@ -227,7 +227,8 @@ def _attack(
         verdict=verdict,
         evidence=evidence,
     )
-    return audit, lambda title: draw_images(private.inputs(), private.y, rebuilt.images, title)
+    truth, columns = private.inputs(), job.view.facts.columns
+    return audit, lambda title: draw_samples(truth, private.y, rebuilt.images, columns, title)
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:

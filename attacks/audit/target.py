@@ -28,6 +28,7 @@ from attacks.inference.membership import Query, logits
 from attacks.threats.observation import MIN_PUBLIC
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
+from panas.data.files.columns import Column
 from panas.data.files.raw import one_line
 from panas.data.members import load_members
 from panas.data.samples import Samples, concat
@@ -78,6 +79,7 @@ class Target:
     public: Samples  # half of the others, to learn attacks from
     apart: Samples  # the other half
     duplicates: int
+    columns: tuple[Column, ...] = ()  # of a table, where the network's file says what they are
 
 
 def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
@@ -108,6 +110,7 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
         public=rest.take(half[::2]),
         apart=rest.take(half[1::2]),
         duplicates=membership.duplicates,
+        columns=program.facts.columns if program.facts else (),
     )
 
 

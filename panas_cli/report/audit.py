@@ -153,9 +153,9 @@ def _pictures(site: SiteFacts, audit: SiteAudit) -> Iterator[Picture]:
             names = ", ".join(s.name for s in audit.attacks)
             yield Picture(
                 address=address,
-                alt=f"Private samples of {site.name} in the top row; below, what each attack "
-                f"({names}) and each control makes of them. Verdict: {audit.verdict}.",
-                caption="Originals, attacks and controls, from top to bottom",
+                alt=f"Private samples of {site.name} first, then what each attack ({names}) and "
+                f"each control makes of them. Verdict: {audit.verdict}.",
+                caption="Originals, then attacks and controls",
             )
         elif audit.network:
             areas = ", ".join(f"{k} {_two(c.auc)}" for k, c in audit.network.curves.items())

@@ -29,6 +29,7 @@ DEVIATIONS = 3  # what is further from the public mean is clipped
 SMALLEST = 1e-300  # of a reach
 LONGEST = 1000  # characters of a name or a category
 CENTURY = 36_525.0  # days
+INVERTED = 1 - 1e-12  # the largest feature whose cell is finite where there is no reach
 YEAR_2000 = 10_957.0  # in days since 1970
 
 
@@ -100,6 +101,26 @@ class Column:
             return signs
         byte = hashlib.blake2b(text.encode(), digest_size=1, person=PERSON).digest()
         return 2.0 * np.unpackbits(np.frombuffer(byte, np.uint8)) - 1
+
+    def cell(self, features: np.ndarray) -> str:
+        """The cell that has about these features (`width`,), as text: what attackers make of them.
+
+        A hash's features have no text, and say so.
+        """
+        if self.missing and features[-1] > 0:
+            return "missing"
+        if self.kind == "text":
+            names = (*self.categories, "another")
+            return names[int(features[: len(names)].argmax())] if self.categories else "(hashed)"
+        x = max(-INVERTED, min(INVERTED, float(features[0])))
+        if self.reach is None:
+            logarithm = math.atanh(x)
+            value = math.copysign(math.expm1(abs(logarithm)), x)
+        else:
+            value = self.centre + self.reach * x
+        if self.kind == "date":
+            return str(np.datetime64(round(value), "D"))
+        return f"{value:.4g}"
 
     def seen(self, cells: np.ndarray, texts: tuple[str, ...] = ()) -> "Column":
         """The column with scale, categories and missing cells as in public cells (m,)."""
