@@ -24,6 +24,7 @@ ROOT = Path(benchmarks.__file__).parents[1]
 TEXTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *(path for part in ("docs", "notebooks") for path in (ROOT / part).rglob("*.md")),
+    *(ROOT / "results").rglob("*.toml"),
     *(
         path
         for part in ("panas", "dprbft", "baselines", "attacks", "benchmarks")

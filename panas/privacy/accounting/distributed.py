@@ -17,8 +17,8 @@ mu is larger by 2 theta Phi(w) / phi(w) with a small w, about 2.5 theta; `sum_mu
 the inverse of that.
 With 2^24 steps to the noise it is smaller than the exact Gaussian's by less than 1 in 10,000.
 
-The proof is in docs/explanation/proofs.md, "Secure sum". Source of the comparison of sums of
-discrete Gaussians: Kairouz, Liu and Steinke 2021.
+The proof is in docs/explanation/proofs.md. Source of the comparison of sums of discrete
+Gaussians: Kairouz, Liu and Steinke 2021.
 """
 
 import math

@@ -59,7 +59,7 @@ def test_a_name_that_is_merely_given_is_not(innocent: str) -> None:
     assert not branches_on(innocent, names_in(HOMES["release kinds"][0]))
 
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "privacy.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "privacy.md"
 
 
 def listed(page: str) -> list[str]:
