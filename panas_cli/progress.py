@@ -236,8 +236,14 @@ TITLES = {
 class Display:
     """Shows which stage runs, how far it and its sites are, and each line that it reports.
 
-    Its methods may be called from any thread. On a terminal a `brief` one keeps warnings alone, and
-    shows the last of all other lines below the bars.
+    Its methods may be called from any thread.
+
+    Args:
+        console: where to; None: stderr.
+        clock: seconds.
+        brief: whether a terminal keeps warnings alone; of other lines it shows the last, below the
+            bars.
+
     """
 
     def __init__(

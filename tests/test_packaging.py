@@ -76,7 +76,7 @@ def test_nobody_is_told_to_install_what_is_on_no_index():
 def imported() -> set[str]:
     """Top-level names of all that the code of this project imports."""
     names = set()
-    for folder in (*PACKAGES, "benchmarks", "tests", "notebooks"):
+    for folder in (*PACKAGES, "benchmarks", "docs", "tests", "notebooks"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Import):
@@ -97,6 +97,9 @@ TOOLS = {
     "beartype": "beartype.beartype",
     "pycryptodome": "Crypto",
     "pyyaml": "yaml",
+    "mkdocs-material": "name: material",
+    "mkdocstrings": "- mkdocstrings",
+    "mkdocs-macros-plugin": "- macros",
     "axe-core-python": "axe_core_python",
     "tensorboard": "torch",  # torch.utils.tensorboard
 }
@@ -106,7 +109,7 @@ TOOLS = {
 @pytest.mark.slow
 def test_there_is_no_extra_without_code(project: dict):
     calls = (ROOT / "Makefile").read_text() + (ROOT / "pyproject.toml").read_text()
-    calls += (ROOT / "tests/conftest.py").read_text()
+    calls += (ROOT / "tests/conftest.py").read_text() + (ROOT / "mkdocs.yml").read_text()
     names = imported()
     for extra, libraries in project["project"]["optional-dependencies"].items():
         for library in libraries:

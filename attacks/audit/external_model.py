@@ -209,6 +209,4 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
         samples=len(chosen), attacks=attacks, controls=beside, verdict=verdict, evidence=evidence
     )
     shown = images | {name: x for name, x in blind.items() if name in SHOWN}
-    return audit, draw_samples(
-        truth, chosen.y, shown, target.columns, f"from its answers: {verdict}"
-    )
+    return audit, draw_samples(chosen, shown, target.columns, f"from its answers: {verdict}")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attacks.inference.roc import RATES, Roc
 from panas.data.files.columns import Column
+from panas.data.samples import Samples
 from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ CUT = 18  # characters of a name or a cell
 
 
 def draw_samples(
-    truth: Float[Tensor, "n c h w"],
-    y: Int[Tensor, "n"],
+    samples: Samples,
     rows: Mapping[str, Float[Tensor, "n c h w"]],
     columns: Sequence[Column],
     title: str,
@@ -33,15 +33,15 @@ def draw_samples(
     """Originals beside reconstructions and controls: images, or of a table one row's cells.
 
     Args:
-        truth: private samples in [-1, 1], n >= 1.
-        y: their classes.
+        samples: private ones, n >= 1.
         rows: reconstructions in [-1, 1] by name.
         columns: of a table; empty for images.
         title: above all.
     """
+    truth = samples.inputs()
     if columns:
         return draw_cells(truth[0], {k: x[0] for k, x in rows.items()}, columns, title)
-    return draw_images(truth, y, rows, title)
+    return draw_images(truth, samples.y, rows, title)
 
 
 def draw_cells(

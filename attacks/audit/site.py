@@ -8,6 +8,7 @@ best, and the evidence says so.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -211,8 +212,8 @@ def _attack(
     )
     rebuilt = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
-    sites, groups = len(job.view.sites), private.groups
     attacks, controls = rebuilt.attacks, rebuilt.controls
+    sites, groups = len(job.view.sites), private.groups
     verdict, evidence = judge(attacks, controls, rng=rng, sites=sites, groups=groups)
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
@@ -227,8 +228,7 @@ def _attack(
         verdict=verdict,
         evidence=evidence,
     )
-    truth, columns = private.inputs(), job.view.facts.columns
-    return audit, lambda title: draw_samples(truth, private.y, rebuilt.images, columns, title)
+    return audit, partial(draw_samples, private, rebuilt.images, job.view.facts.columns)
 
 
 def _counts(job: _Job, release: Release) -> LabelCounts | None:

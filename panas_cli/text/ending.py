@@ -26,7 +26,7 @@ KEY = {
     "public": "best model of public samples",
     "alone": "best without other sites, same epsilon",
     "joined": "what the site predicts with",
-    NETWORK: "its searched network, used alone",
+    NETWORK: "the site's network by itself",
 }
 """What columns of the table are."""
 WIDE, FOR_WIDE = 96, ("majority", "95 % interval")

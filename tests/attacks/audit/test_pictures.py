@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attacks.audit import pictures
+from panas.data.arrays import as_samples
 from panas.data.files.columns import Column, squares
 
 COLUMNS = (
@@ -49,8 +50,8 @@ def test_a_table_is_drawn_as_a_table_and_pictures_as_pictures(
     drawn: list[str] = []
     for name in ("draw_cells", "draw_images"):
         monkeypatch.setattr(pictures, name, lambda *_, name=name: drawn.append(name) or b"")
-    x, y = torch.zeros(2, 1, 4, 4), torch.tensor([0, 1])
-    pictures.draw_samples(x, y, {"ridge": x}, columns, "no leak")
+    samples = as_samples((torch.zeros(2, 1, 4, 4), torch.tensor([0, 1])))
+    pictures.draw_samples(samples, {"ridge": samples.inputs()}, columns, "no leak")
     assert drawn == ["draw_cells" if columns else "draw_images"]
 
 
