@@ -90,6 +90,27 @@ def test_the_snippets_of_all_pages_are_found():
     assert len(snippets("python")) >= 9
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_method_that_the_page_writes_keeps_the_contract(tmp_path: Path):
+    """Its file and its test, beside the package, under all tests that every method passes."""
+    text = (ROOT / "docs/how-to/write-a-method.md").read_text()
+    for language, file in (("python", "more/fedmedian.py"), ("py", "test_fedmedian.py")):
+        (code,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M)
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(code)
+    (tmp_path / "conftest.py").write_text(
+        "import baselines\nfrom tiny_runs import make_site\n"
+        f"baselines.__path__.append({str(tmp_path / 'more')!r})\n"
+    )
+    contract, own = ROOT / "tests/baselines/test_update_methods.py", tmp_path / "test_fedmedian.py"
+    call = [sys.executable, "-m", "pytest", "--rootdir", ROOT, "-c", ROOT / "pyproject.toml"]
+    call += ["-p", "no:cacheprovider", contract, own, "-k", "fedmedian", "-m", "not thorough"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) >= 10
+
+
 def calls() -> list[list[str]]:
     """Every command of the documents' shell blocks."""
     lines = [line for s in snippets("") for line in str(s.values[0]).splitlines()]

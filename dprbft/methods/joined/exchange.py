@@ -20,7 +20,7 @@ has shaped, so that what sites release can be added up. In this order:
 Privacy: steps 1 and 4 are charged before they touch data. The weights of the average are chosen on
 the validation split and stay on the site; that choice is not covered.
 
-Source: `docs/explanation/joining.md` has what was measured, and what was tried and did not pay.
+Source: `docs/results/joining.md` has what was measured.
 """
 
 from collections.abc import Iterable, Mapping
