@@ -193,8 +193,9 @@ def test_what_epsilon_means_is_said_of_any(facts: RunFacts, epsilon: float):
     assert len(said.deployments.rows) == len(DEPLOYMENTS)
 
 
-def test_deployments_have_a_source_each():
-    assert all(d.address.startswith("https://") and d.source for d in DEPLOYMENTS)
+def test_deployments_have_a_dated_source_each():
+    assert all(d.address.startswith("https://") for d in DEPLOYMENTS)
+    assert all(re.search(r", .*\b20[12]\d\b", d.source) for d in DEPLOYMENTS)
     assert all(0 < low <= high for low, high in (d.epsilons for d in DEPLOYMENTS))
 
 
