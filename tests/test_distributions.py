@@ -11,11 +11,14 @@ import tomllib
 import venv
 import zipfile
 from email import message_from_bytes
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("panas", "dprbft", "baselines", "attacks", "panas_cli")
@@ -115,13 +118,47 @@ def test_the_source_distribution_gives_the_wheel_that_the_sources_give(built: Pa
     assert files_of(wheel_of(tmp_path / "dist")) == files_of(wheel_of(built))
 
 
+def dependencies() -> set[str]:
+    """Names of all that an installation without an extra brings."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    todo, seen = [Requirement(text) for text in stated], set[tuple[str, str]]()
+    while todo:
+        one = todo.pop()
+        name = canonicalize_name(one.name)
+        for extra in {"", *one.extras}:
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                further = [Requirement(text) for text in needs_of(name)]
+                todo += [r for r in further if not r.marker or r.marker.evaluate({"extra": extra})]
+    return {name for name, _ in seen}
+
+
+def needs_of(name: str) -> list[str]:
+    """Requirements of what is installed; none of what another system would need."""
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:
+        return []
+
+
+def without_extras() -> set[str]:
+    """Modules that are installed here, and not by an installation without an extra."""
+    brought = dependencies()
+    return {
+        module
+        for module, owners in packages_distributions().items()
+        if not brought & {canonicalize_name(owner) for owner in owners}
+        and module not in (*PACKAGES, "pip", "setuptools", "_distutils_hack", "pkg_resources")
+    }
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_wheel_runs_the_first_command_from_an_empty_folder(built: Path, tmp_path: Path):
     """In an environment with the wheel and its dependencies, and nothing of this checkout.
 
-    The dependencies are those of this environment: its folder is on the path, but what it points
-    to, such as an editable installation, is not.
+    The dependencies are those of this environment: its folder is on the path. What it points to,
+    such as an editable installation, is not; what only an extra needs cannot be imported.
     """
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
@@ -129,6 +166,10 @@ def test_the_wheel_runs_the_first_command_from_an_empty_folder(built: Path, tmp_
     subprocess.run([*pip, "--quiet", wheel_of(built)], check=True)
     (own,) = (tmp_path / "env").glob("lib/python*/site-packages")
     (own / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    names = sorted(without_extras())
+    assert {"flwr", "onnx", "pytest"} <= set(names)
+    blocked = f"import sys\nsys.modules.update({dict.fromkeys(names)})\n"
+    (own / "sitecustomize.py").write_text(blocked)
     empty = tmp_path / "empty"
     empty.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -92,9 +92,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             f"`panas run --resume --out {run}`"
         )
     done = is_done(run, "train")
-    pooling = Pooling()
-    if done and config.federation.baselines:
-        pooling = exact_pooling(view, sites)
+    pooling = exact_pooling(view, sites) if done and config.federation.baselines else Pooling()
     clients = [_client(paths, pooling) for paths in sites or view.sites]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
@@ -122,21 +120,18 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
     }
-    before = read_json(summary_file(run)) if summary_file(run).exists() else {}
+    _draw(run, clients)
     write_json(summary_file(run), summary)
-    _draw(run, clients, before.get("clients", ()))
     return summary
 
 
-Clients = Sequence[Mapping[str, Any]]
-
-
-def _draw(run: Path, clients: Clients, before: Clients) -> None:
-    """The picture of what each step brought, where anything was measured that is not drawn yet."""
+def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
+    """The picture of what each step brought, unless it shows the summary that is on the disk."""
     rows = [(c["name"], _accuracies_of(c)) for c in clients]
-    is_drawn = ladder_picture(run).exists()
-    if is_drawn and rows == [(c["name"], _accuracies_of(c)) for c in before]:
-        return
+    if ladder_picture(run).exists() and summary_file(run).exists():
+        before = read_json(summary_file(run))["clients"]
+        if rows == [(c["name"], _accuracies_of(c)) for c in before]:
+            return
     if any(Ladder(**c["ladder"]).joined is not None for c in clients):
         write_bytes(ladder_picture(run), ladder(rows))
 

@@ -55,7 +55,7 @@ def search(request: Request, site: list[str] | None) -> None:
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)
         sites = [stage.run.view.sites[i] for i in done]
-        draw(job.config, stage.run.view.facts, sites)
+        _draw(job.config, stage.run.view.facts, sites)
     records = [SearchRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
@@ -66,7 +66,7 @@ def search(request: Request, site: list[str] | None) -> None:
         print_files(search_file(paths.home).parent)
 
 
-def draw(config: RunConfig, facts: Facts, sites: Sequence[SitePaths]) -> None:
+def _draw(config: RunConfig, facts: Facts, sites: Sequence[SitePaths]) -> None:
     """Draw what the sites have searched and tuned, where there is no picture yet."""
     for paths in sites:
         draw_missing(paths.home, config, spec_of(config, facts))
@@ -92,7 +92,7 @@ def tune(request: Request, site: list[str] | None) -> None:
         display.stage("tune", len(ids))
         done = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
         sites = [stage.run.view.sites[i] for i in done]
-        draw(job.config, stage.run.view.facts, sites)
+        _draw(job.config, stage.run.view.facts, sites)
     records = [TuningRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})

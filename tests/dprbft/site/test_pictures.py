@@ -65,9 +65,7 @@ def test_what_is_missing_is_drawn_once(
 @pytest.mark.slow
 def test_trials_are_drawn_where_there_were_some(whole: tuple[Path, RunConfig], home: Path):
     record = TuningRecord.read(home)
-    trial = TrialRecord(
-        number=0, setting=record.settings, value=0.5, status="done", proposed_by="sobol"
-    )
+    trial = TrialRecord(0, record.settings, value=0.5, status="done", proposed_by="ei")
     path = home / "tune" / "best.json"
     write_json(path, read_json(path) | {"trials": [vars(trial) | {"setting": vars(trial.setting)}]})
     assert trials_picture(home) in draw_missing(home, whole[1], spec(whole))

@@ -50,7 +50,7 @@ def test_details_draw_the_pictures_of_sites(run: Path, cli: Callable, tmp_path: 
         picture.unlink()
     assert "pictures of" not in cli("report", copy).out
     assert not list((copy / "sites").rglob("*.png"))
-    drawn = cli("report", copy, "--details").out
+    drawn = " ".join(cli("report", copy, "--details").out.split())
     pictures = sorted(p.name for p in (copy / "sites").rglob("*.png"))
     assert pictures == ["history.png"] * 2 + ["network.png"] * 2  # nothing was tried
     assert f"pictures of search and tuning: {len(pictures)}, in the sites'" in drawn
