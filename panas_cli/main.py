@@ -58,7 +58,6 @@ app = typer.Typer(
     name="panas",
     help="Per-client architecture search, private federated training, and audits.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
