@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat -e
 # Compiled modules are kept between the many processes, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test slow thorough test-flower flower-demo docs lint types notebooks pair check clean
+.PHONY: run test slow thorough test-flower flower-demo docs lint types dist notebooks pair check clean
 
 run: $(VENV)/.installed  ## the first run: eight sites of the embedded data set join, search, tune, train, are audited
 	$(BIN)/panas run $(ARGS)
@@ -38,9 +38,14 @@ docs: $(VENV)/.installed-dev  ## the documentation site, into build/site; any wa
 lint: $(VENV)/.installed-dev  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/hadolint --failure-threshold warning docker/Dockerfile
 
 types: $(VENV)/.installed-dev  ## static types
 	$(BIN)/mypy
+
+dist: $(VENV)/.installed-dev  ## a source distribution, and the wheel made of it
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 notebooks: $(VENV)/.installed-dev  ## execute the notebooks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --nbmake --nbmake-timeout=600 --timeout=900 notebooks
@@ -64,4 +69,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.installed
 
 clean:  ## remove the environment and the caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -255,7 +255,9 @@ def report(
     out: Annotated[
         Path | None, Option(help="File of the page (default: report.html in the run).")
     ] = None,
-    details: Annotated[bool, Option("--details", help="All tables, not one screen.")] = False,
+    details: Annotated[
+        bool, Option("--details", help="All tables, not one screen; draw the sites' pictures.")
+    ] = False,
     watch: Annotated[
         bool, Option("--watch", help="Write the page every few seconds until the run is done.")
     ] = False,

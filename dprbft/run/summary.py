@@ -1,19 +1,15 @@
 """The outcome of a run: summary.json, from what the stages left in the sites' folders.
 
 Accuracies are the simulator's view, which holds every test split; no site would tell them. Among
-them is that of exact pooling, the shared head of all sites' samples without noise: it shows what
-the noise on releases costs, nothing is charged for it, and the head is not kept.
+them are those of two models of all sites' samples without noise (`dprbft.simulation.pooling`).
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from jaxtyping import Float
-from torch import Tensor
 
 from dprbft.config.files import without_unread
 from dprbft.config.schema import RunConfig
@@ -30,65 +26,46 @@ from dprbft.run.hub import summarise_hub
 from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import result_bytes
+from dprbft.simulation.pooling import pooled_accuracies
 from dprbft.site.data import changed
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import check_book
 from panas.architecture.cost import Cost
-from panas.data.samples import Samples
-from panas.features.map import FeatureMap
 from panas.plots.ladder import Accuracies, ladder
 from panas.privacy.ledger.account import totals
-from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes, write_json
 from panas.training.ladder import Ladder
-from panas.training.linear.averaging import log_prior
-from panas.training.linear.ridge import exact_moments, logits, pooled, shared_head
 
 
-def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> dict[str, float]:
-    """Test accuracy, by site, of the shared head of all samples, with the site's label frequencies.
+@dataclass(frozen=True)
+class Pooling:
+    """Test accuracies, by site, of models of all sites' samples together, without privacy."""
 
-    What was measured once is kept, and told of the sites that are there. Nothing is told of runs
-    without a common map, and where the data of a site have gone before it was measured.
+    head: Mapping[str, float] = field(default_factory=dict)  # {} where not measured
+    forest: Mapping[str, float] = field(default_factory=dict)  # {} where left out, too
+
+
+def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> Pooling:
+    """Accuracies of `dprbft.simulation.pooling` at these sites.
+
+    They are measured once. Nothing is measured in runs without a common map, or once the data of a
+    site have gone. Files of older versions have no forest.
     """
     names, path = [paths.name for paths in sites], pooled_file(view.run)
-    record = read_json(path)["accuracy"] if path.exists() else {}
-    if record.keys() >= {*names}:
-        return {name: record[name] for name in names}
-    if view.feature_map is None or not all(changed(paths) for paths in sites):
-        return {}
-    accuracy = _measured(view, view.feature_map, sites)
-    write_json(path, {"accuracy": accuracy})
-    return accuracy
-
-
-def _measured(view: RunView, phi: FeatureMap, sites: Sequence[SitePaths]) -> dict[str, float]:
-    moments, tests = [], []
-    for paths in sites:  # of each site only what follows stays in memory
-        site = view.site(paths.index)
-        moments.append(moments_of(site.train, phi))
-        prior = log_prior(site.train.histogram().float())
-        tests.append((phi(site.test.inputs()), site.test.y, prior))
-    public = view.public
-    head = shared_head(
-        pooled(moments, view.facts.classes, phi.width),
-        moments_of(public, phi) if len(public) else None,
-        len(public),
-    )
-    accuracies = (_right(logits(head, z) + prior, y) for z, y, prior in tests)
-    return dict(zip((paths.name for paths in sites), accuracies, strict=True))
-
-
-def moments_of(samples: Samples, phi: FeatureMap) -> Moments:
-    """Exact moments and class counts of samples."""
-    moments = exact_moments(phi(samples.inputs()), samples.y, samples.classes)
-    return replace(moments, counts=samples.histogram().double())
-
-
-def _right(scores: Float[Tensor, "n classes"], y: Tensor) -> float:
-    return float((scores.argmax(1) == y).double().mean())
+    record = read_json(path) if path.exists() else {"accuracy": {}}
+    if not record["accuracy"].keys() >= {*names}:
+        if view.feature_map is None or not all(changed(paths) for paths in sites):
+            return Pooling()
+        measured = pooled_accuracies(
+            (view.site(paths.index) for paths in sites), view.public, view.feature_map
+        )
+        forest = dict(zip(names, measured.forest, strict=True)) if measured.forest else {}
+        record = {"accuracy": dict(zip(names, measured.head, strict=True)), "forest": forest}
+        write_json(path, record)
+    head, forest = record["accuracy"], record.get("forest", {})
+    return Pooling({n: head[n] for n in names}, {n: forest[n] for n in names if n in forest})
 
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
@@ -115,8 +92,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             f"`panas run --resume --out {run}`"
         )
     done = is_done(run, "train")
-    pooled = exact_pooling(view, sites) if done and config.federation.baselines else {}
-    clients = [_client(paths, pooled.get(paths.name)) for paths in sites or view.sites]
+    pooling = exact_pooling(view, sites) if done and config.federation.baselines else Pooling()
+    clients = [_client(paths, pooling) for paths in sites or view.sites]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
     summary = {
@@ -143,19 +120,23 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
     }
-    write_json(summary_file(run), summary)
     _draw(run, clients)
+    write_json(summary_file(run), summary)
     return summary
 
 
 def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
-    """The picture of what each step brought, where anything was measured."""
+    """The picture of what each step brought, unless it shows the summary that is on the disk."""
+    rows = [(c["name"], _accuracies_of(c)) for c in clients]
+    if ladder_picture(run).exists() and summary_file(run).exists():
+        before = read_json(summary_file(run))["clients"]
+        if rows == [(c["name"], _accuracies_of(c)) for c in before]:
+            return
     if any(Ladder(**c["ladder"]).joined is not None for c in clients):
-        rows = [(c["name"], _accuracies_of(c)) for c in clients]
         write_bytes(ladder_picture(run), ladder(rows))
 
 
-def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
+def _client(paths: SitePaths, pooling: Pooling) -> dict[str, Any]:
     ledger = check_book(paths)
     report, steps = SiteReport.read(paths.home), SiteReport.read(paths.home).steps
     record = SearchRecord.read(paths.home) if search_file(paths.home).exists() else None
@@ -174,7 +155,8 @@ def _client(paths: SitePaths, pooled: float | None) -> dict[str, Any]:
             "best": steps.best,
             "selected": steps.joined,
             "network": steps.network,
-            "pooled": pooled,
+            "pooled": pooling.head.get(paths.name),
+            "pooled_forest": pooling.forest.get(paths.name),
             "differ": steps.differ,
         },
         # What each step brought, on test samples.
@@ -212,7 +194,8 @@ def _accuracies_of(site: Mapping[str, Any]) -> Accuracies:
         public=steps.public,
         alone=steps.alone,
         joined=steps.joined,
-        pooled=site["accuracy"]["pooled"],
+        pooled=site["accuracy"].get("pooled"),
+        pooled_forest=site["accuracy"].get("pooled_forest"),
     )
 
 
@@ -225,6 +208,7 @@ def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "local_last": mean_known([a["local_last"] for a in accuracies]),
         "global_last": mean_known([a["global_last"] for a in accuracies]),
         "pooled": mean_known([a["pooled"] for a in accuracies]),
+        "pooled_forest": mean_known([a["pooled_forest"] for a in accuracies]),
         "ladder": {
             step: mean_known([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },

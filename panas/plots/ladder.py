@@ -21,7 +21,8 @@ class Accuracies:
     public: float | None = None  # what the run starts from
     alone: float | None = None
     joined: float | None = None
-    pooled: float | None = None  # of the head of all samples without noise
+    pooled: float | None = None  # of a linear head of all samples, not private
+    pooled_forest: float | None = None  # of a boosted forest of all samples, not private
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ LOOKS = (
     Look("public", "from public samples", "s", BLUE),
     Look("alone", "alone", "o", ORANGE),
     Look("joined", "joined", "o", GREEN),
-    Look("pooled", "head of all samples, no noise", "o", "#000000", filled=False),
+    Look("pooled", "linear head, all samples: not private", "o", "#000000", filled=False),
+    Look("pooled_forest", "boosted forest, all samples: not private", "D", "#000000", filled=False),
 )
 """From the bottom to the top of the ladder."""
 MOST_NAMED = 40  # sites; of more none is named

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.files import load_config
+from dprbft.paths import read_sites
 from dprbft.run.summary import summarise
+from dprbft.site.results.pictures import draw_missing
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 from panas_cli.options import ReportRequest
@@ -16,7 +18,7 @@ from panas_cli.report.facts import RunFacts, read_facts
 from panas_cli.report.live import EVERY, is_over, live_html, live_of
 from panas_cli.report.page import html_of, page_of
 from panas_cli.text.output import show
-from panas_cli.text.printing import print_json, print_table, print_text
+from panas_cli.text.printing import print_json, print_table, print_text, print_words
 
 PAGE = "report.html"
 """In a run's folder."""
@@ -45,6 +47,13 @@ def report(runs: Sequence[Path], request: ReportRequest) -> None:
     if request.tensorboard is not None:
         write_events(request.tensorboard, facts)
     show(run, summary, request.json, request.details)
+    if request.details and facts.spec is not None:
+        homes = [paths.home for paths in read_sites(run) if paths.is_present]
+        drawn = sum(len(draw_missing(home, load_config(run), facts.spec)) for home in homes)
+        if drawn and not request.json:
+            print_words(
+                f"pictures of searches and trials: {drawn}, in the sites' search/ and tune/"
+            )
     if not request.json:
         _write(request.out or run / PAGE, html_of(page_of(facts)))
 

@@ -1,10 +1,12 @@
 """`panas search`, `panas tune` and `panas train`: a run's stages, one at a time."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import read_sites, search_file, server_folder, tune_file
+from dprbft.paths import SitePaths, read_sites, search_file, server_folder, tune_file
 from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
@@ -18,8 +20,11 @@ from dprbft.run.stages import (
 )
 from dprbft.run.summary import summarise
 from dprbft.run.view import has_results
+from dprbft.site.results.pictures import draw_missing
 from dprbft.site.results.records import SearchRecord, TuningRecord
+from dprbft.site.site import spec_of
 from panas.architecture.cost import LayerCost
+from panas.data.facts import Facts
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas_cli.commands.job import of_sites, prices, show_forecast, start
 from panas_cli.options import Request
@@ -50,6 +55,7 @@ def search(request: Request, site: list[str] | None) -> None:
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)
         sites = [stage.run.view.sites[i] for i in done]
+        _draw(job.config, stage.run.view.facts, sites)
     records = [SearchRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})
@@ -58,6 +64,12 @@ def search(request: Request, site: list[str] | None) -> None:
         print_text(f"{paths.name}: {f.genome}, fitness {f.fitness:.3f}")
         print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
         print_files(search_file(paths.home).parent)
+
+
+def _draw(config: RunConfig, facts: Facts, sites: Sequence[SitePaths]) -> None:
+    """Draw what the sites have searched and tuned, where there is no picture yet."""
+    for paths in sites:
+        draw_missing(paths.home, config, spec_of(config, facts))
 
 
 def _costs(found: SearchRecord) -> list[list[str]]:
@@ -80,6 +92,7 @@ def tune(request: Request, site: list[str] | None) -> None:
         display.stage("tune", len(ids))
         done = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
         sites = [stage.run.view.sites[i] for i in done]
+        _draw(job.config, stage.run.view.facts, sites)
     records = [TuningRecord.read(paths.home) for paths in sites]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in records]})

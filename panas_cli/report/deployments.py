@@ -16,21 +16,20 @@ class Deployment:
     unit: str  # whose privacy it bounds
     epsilons: tuple[float, float]  # lowest and highest of the family; equal for one
     delta: str  # as published; "0" for pure differential privacy
-    source: str
+    source: str  # document, author and year
     address: str
 
 
-LIST = "https://desfontain.es/blog/real-world-differential-privacy.html"
-LISTED = "Apple, Differential Privacy Overview; as listed by D. Desfontaines"
 DEPLOYMENTS = (
     Deployment(
         who="Apple",
-        what="health types, emoji, lookup hints and typed words, from devices",
+        what="emoji, new words, deep links and lookup hints of macOS 10.12, from devices",
         unit="a user's day",
-        epsilons=(2.0, 16.0),
+        epsilons=(16.0, 16.0),
         delta="0",
-        source=LISTED,
-        address=LIST,
+        source="Tang, Korolova, Bai, Wang and Wang, Privacy loss in Apple's implementation of "
+        "differential privacy on macOS 10.12, 2017",
+        address="https://arxiv.org/abs/1709.02753",
     ),
     Deployment(
         who="Google",
@@ -38,18 +37,19 @@ DEPLOYMENTS = (
         unit="a user",
         epsilons=(0.994, 13.69),
         delta="1e-10",
-        source="Google Research, Advances in private training for production on-device language "
-        "models, 2024",
+        source="Xu and Zhang, Advances in private training for production on-device language "
+        "models, Google Research, 2024",
         address="https://research.google/blog/advances-in-private-training-for-production-on-device-"
         "language-models/",
     ),
     Deployment(
         who="US Census Bureau",
-        what="redistricting data of 2020, persons",
+        what="redistricting data of the 2020 census, persons",
         unit="a person",
         epsilons=(17.14, 17.14),
         delta="1e-10",
-        source="US Census Bureau, production settings of the redistricting data, June 2021",
+        source="US Census Bureau, Census Bureau sets key parameters to protect privacy in 2020 "
+        "census results, press release, June 2021",
         address="https://www.census.gov/newsroom/press-releases/2021/2020-census-key-parameters.html",
     ),
     Deployment(
@@ -58,7 +58,8 @@ DEPLOYMENTS = (
         unit="10 page views of a device in a day",
         epsilons=(1.0, 1.0),
         delta="1e-07",
-        source="Wikimedia, Pageviews Differential Privacy, README (zCDP with rho 0.015)",
-        address="https://analytics.wikimedia.org/published/datasets/country_project_page/00_README.html",
+        source="Adeleye and others, Publishing Wikipedia usage data with strong privacy "
+        "guarantees, 2023 (zCDP with rho 0.015)",
+        address="https://arxiv.org/abs/2308.16298",
     ),
 )

@@ -70,7 +70,8 @@ def _ladder(site: SiteFacts) -> Figure | None:
         return None
     return Figure(
         picture=dots(f"Ladder of {site.name}, test accuracy", rows, (0.0, 1.0)),
-        caption="Test accuracy of each step; open marks are not private; the line is the interval",
+        caption="Test accuracy of each step; the line is the interval. Open marks are not private; "
+        "'of all': fitted on the samples of all sites",
     )
 
 
@@ -88,7 +89,8 @@ def _steps(site: SiteFacts) -> Iterator[Row]:
     span = wilson(joined, tests) if joined is not None and tests else None
     yield Row(name="joined", value=joined, told=share(joined), look="one", span=span, strong=True)
     yield _row("its network by itself", accuracy.get("network"), "one", "cross")
-    yield _row("all samples, no noise", accuracy.get("pooled"), "ink", "ring")
+    yield _row("linear head of all", accuracy.get("pooled"), "ink", "ring")
+    yield _row("boosted forest of all", accuracy.get("pooled_forest"), "ink", "ring")
     for rival in rivals:
         if not rival.private:
             yield _row(f"{_kind(rival.model)}, own", rival.accuracy, "ink", "ring")

@@ -88,3 +88,35 @@ def test_each_site_says_what_it_predicts_with_and_why():
     assert line.endswith("with no validation samples to weigh by")
     (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
     assert line == "north predicts with own head 100%, weighed by its 1 validation sample"
+
+
+def test_models_of_all_samples_are_named_and_called_not_private(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    one = site("north", 0.7, 0.8)
+    one["accuracy"] |= {"pooled": 0.837, "pooled_forest": 0.92}
+    record = summary(one)
+    record["accuracy"] |= {"pooled": 0.837, "pooled_forest": 0.92}
+    text = shown(tmp_path, capsys, record)
+    table = text[text.index("test accuracy") : text.index("all: fitted on")]
+    columns = " ".join(table.split())
+    assert "linear head," in columns
+    assert "boosted forest," in columns
+    assert columns.count("not private") == 4
+    assert "0.837 0.920" in columns
+    assert "left out" not in text
+
+
+def test_a_run_without_a_forest_of_all_samples_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """Of large data, or of an older version, whose summary has no such field."""
+    one = site("north", 0.7, 0.8)
+    one["accuracy"] |= {"pooled": 0.837}
+    record = summary(one)
+    record["accuracy"] |= {"pooled": 0.837}
+    text = " ".join(shown(tmp_path, capsys, record).split())
+    assert "boosted forest is left out of large data, and of runs of older versions" in text
+    del one["accuracy"]["pooled"], record["accuracy"]["pooled"]
+    text = " ".join(shown(tmp_path, capsys, record).split())
+    assert "all: fitted on" not in text

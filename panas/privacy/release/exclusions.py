@@ -11,7 +11,7 @@ EXCLUSIONS = (
     "class names, columns, shape and scale of the data, which are the federation's public facts",
     "what is chosen on its validation samples (round, head, blend, weights): it stays at the site",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
-    "samples, and (accuracy.pooled) of the training samples of all sites",
+    "samples, and (accuracy.pooled, accuracy.pooled_forest) of the training samples of all sites",
     "settings that were chosen from the results of an earlier run on the same data: the total of "
     "several runs assumes that all settings were fixed before the first",
     "a custom block that carries information from one sample to the next, outside its buffers",

@@ -38,8 +38,7 @@ SLOW = [
     Death(STATE, "finish", call=2),
 ]
 THOROUGH = [
-    Death("dprbft.methods.preparation:draw_search", call=2),
-    Death("dprbft.methods.preparation:draw_tuning", after=True),
+    Death("dprbft.site.results.records:SearchRecord.write", call=2),
     Death(STATE, "round", after=True),
     Death(SERVER + "put_answer", after=True),
     Death(VERBS + "write_bytes", after=True, lost=2),

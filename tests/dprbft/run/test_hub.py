@@ -23,7 +23,7 @@ from elsewhere import (
 from dprbft.config.files import build_config, load_config, without_unread
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
-from dprbft.paths import SitePaths, predictor_file, read_sites, server_folder
+from dprbft.paths import SitePaths, network_picture, predictor_file, read_sites, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.hub import answer_caps
@@ -69,13 +69,17 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     assert HeadShared(3) in heard
     if whole:
         check_whole(run, there, heard)
+        # On one machine a report draws them: `tests/dprbft/site/test_pictures.py`.
+        assert not any(png for folder in here.values() for png in folder.rglob("*.png"))
 
 
 def check_whole(run: Path, there: Mapping[str, Path], heard: list[Event]) -> None:
     done = {(e.site, e.stage) for e in heard if isinstance(e, SiteDone)}
     assert done == {(name, stage) for name in NAMES for stage in ("search", "tune", "train")}
     for i, (name, folder) in enumerate(there.items()):
-        assert predictor_file(SitePaths(i, name, folder, "trial").home).is_file()
+        home = SitePaths(i, name, folder, "trial").home
+        assert predictor_file(home).is_file()
+        assert network_picture(home).is_file()
     check_summary(summarise(run, load_config(run)), run)
 
 

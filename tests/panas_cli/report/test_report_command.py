@@ -1,6 +1,7 @@
 """`panas report` on the command line: what it prints, writes and refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -41,6 +42,18 @@ def test_the_page_goes_where_it_is_asked_for(run: Path, cli: Callable, tmp_path:
     assert outcome.out.splitlines()[-1] == f"report: {page}"
     assert page.read_text().startswith("<!doctype html>")
     assert "expected a file's path" in cli("report", run, "--out", tmp_path).err
+
+
+def test_details_draw_the_pictures_of_sites(run: Path, cli: Callable, tmp_path: Path):
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    for picture in copy.rglob("*.png"):
+        picture.unlink()
+    assert "pictures of" not in cli("report", copy).out
+    assert not list((copy / "sites").rglob("*.png"))
+    drawn = " ".join(cli("report", copy, "--details").out.split())
+    pictures = sorted(p.name for p in (copy / "sites").rglob("*.png"))
+    assert pictures == ["history.png"] * 2 + ["network.png"] * 2  # nothing was tried
+    assert f"pictures of search and tuning: {len(pictures)}, in the sites'" in drawn
 
 
 def test_json_writes_no_page(run: Path, cli: Callable):

@@ -24,7 +24,8 @@ from panas_cli.report.facts import RunFacts, read_facts
 from panas_cli.report.page import SCRIPT, anchor, html_of, page_of
 from panas_cli.report.privacy import card, meaning
 from panas_cli.report.repeat import portable
-from panas_cli.report.table import epsilon_text, odds_words, without_folders
+from panas_cli.report.site import site_card
+from panas_cli.report.table import epsilon_text, odds_words, share, without_folders
 
 EVIL = '<script>alert("1")</script>'
 
@@ -193,8 +194,9 @@ def test_what_epsilon_means_is_said_of_any(facts: RunFacts, epsilon: float):
     assert len(said.deployments.rows) == len(DEPLOYMENTS)
 
 
-def test_deployments_have_a_source_each():
-    assert all(d.address.startswith("https://") and d.source for d in DEPLOYMENTS)
+def test_deployments_have_a_dated_source_each():
+    assert all(d.address.startswith("https://") for d in DEPLOYMENTS)
+    assert all(re.search(r", .*\b20[12]\d\b", d.source) for d in DEPLOYMENTS)
     assert all(0 < low <= high for low, high in (d.epsilons for d in DEPLOYMENTS))
 
 
@@ -216,6 +218,21 @@ def test_settings_lose_the_paths_of_the_machine():
 def test_anchors_are_ids():
     assert anchor("St. Mary's <b>", 3) == "st-mary-s-b-3"
     assert anchor("医院", 1) == "part-1"
+
+
+@pytest.mark.slow
+def test_a_ladder_names_the_models_of_all_samples(joined_run: Path):
+    facts = facts_of(joined_run)
+    models = {"linear head of all": "pooled", "boosted forest of all": "pooled_forest"}
+    for site in facts.sites:
+        ladder = site_card(site, ()).ladder
+        assert ladder is not None
+        for name, key in models.items():
+            assert f"{name} {share(site.summary['accuracy'][key])}" in ladder.picture
+        older = {k: v for k, v in site.summary["accuracy"].items() if k != "pooled_forest"}
+        before = site_card(replace(site, summary={**site.summary, "accuracy": older}), ())
+        assert before.ladder is not None
+        assert "boosted" not in before.ladder.picture
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ from dprbft.paths import (
 from dprbft.run import summary as pooling
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import exchange_stage, stages_of
-from dprbft.run.summary import exact_pooling, summarise
+from dprbft.run.summary import Pooling, exact_pooling, summarise
 from dprbft.run.view import RunView
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Site, open_site
@@ -173,14 +173,18 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
     for paths, site in zip(run.sites, sites, strict=True):
         scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
         right = (scores.argmax(1) == site.test.y).double().mean()
-        assert result[paths.name] == pytest.approx(float(right), abs=1 / len(site.test))
-    monkeypatch.setattr(pooling, "moments_of", None)  # it is not measured again
+        assert result.head[paths.name] == pytest.approx(float(right), abs=1 / len(site.test))
+    monkeypatch.setattr(pooling, "pooled_accuracies", None)  # it is not measured again
     assert exact_pooling(run, run.sites) == result
     (_, second) = run.sites
-    assert exact_pooling(run, [second]) == {second.name: result[second.name]}
+    only = exact_pooling(run, [second])
+    assert only.head == {second.name: result.head[second.name]}
+    assert only.forest == {second.name: result.forest[second.name]}
+    write_json(pooled_file(whole), {"accuracy": result.head})  # as older versions wrote it
+    assert exact_pooling(run, run.sites) == Pooling(result.head)
     pooled_file(whole).unlink()
     monkeypatch.setattr(pooling, "changed", lambda _: 0)  # the data have gone
-    assert exact_pooling(run, run.sites) == {}
+    assert exact_pooling(run, run.sites) == Pooling()
 
 
 def test_the_server_adds_up_what_it_received(whole: Path):
