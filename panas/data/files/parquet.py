@@ -27,7 +27,7 @@ ROWS = 4096  # that are decoded at a time
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 EPOCH = datetime(1970, 1, 1)
 MICROSECONDS = {"s": 1_000_000, "ms": 1000, "us": 1}
-BEYOND = "beyond the calendar"  # stands for a time that no date can say
+BEYOND = "beyond"  # stands for a time that no calendar has
 
 
 class Rows(Iterator[list[str]]):
@@ -107,12 +107,12 @@ def _cells_of(
         )
     if types.is_floating(kind):
         return _numbers
-    if types.is_date(kind) or types.is_timestamp(kind):
+    if types.is_temporal(kind) and not types.is_duration(kind) and not types.is_interval(kind):
         return _times
     if any(is_a(kind) for is_a in (types.is_integer, types.is_boolean, types.is_decimal)):
         return lambda column: _each(column, str)
-    if types.is_time(kind) or types.is_null(kind):
-        return lambda column: _each(column.cast(pyarrow.string()), str)
+    if types.is_null(kind):
+        return lambda column: [""] * len(column)
     raise BadInput(
         f"expected numbers, truth values, texts or dates in column {field.name!r:.80} of {path}, "
         f"got {str(kind)[:80]}; leave the column out, or convert it"
@@ -130,7 +130,7 @@ def _numbers(column: "pyarrow.Array") -> list[str]:
 
 
 def _times(column: "pyarrow.Array") -> list[str]:
-    """Dates, or times to the microsecond, by counts since 1970: a calendar has its ends."""
+    """Dates and times, to the microsecond, by their counts: a calendar has its ends."""
     import pyarrow
     from pyarrow import types
 
@@ -138,26 +138,19 @@ def _times(column: "pyarrow.Array") -> list[str]:
     if types.is_date(kind):
         days = 1 if types.is_date32(kind) else 86_400_000
         whole = column.cast(pyarrow.int32() if days == 1 else pyarrow.int64())
-        return _each(whole, lambda n: _day(n // days))
-    zone = "" if kind.tz is None else "+00:00"
+        return _each(whole, lambda n: _instant(n // days * 86_400 * MICROSECONDS["s"])[:10])
+    is_time, zone = types.is_time(kind), getattr(kind, "tz", None) and "+00:00"
 
     def text(count: int) -> str:
-        unit = kind.unit
-        us = count // 1000 if unit == "ns" else count * MICROSECONDS[unit]
-        return _instant(us, zone)
+        us = count // 1000 if kind.unit == "ns" else count * MICROSECONDS[kind.unit]
+        return _instant(us)[11:] if is_time else _instant(us) + (zone or "")
 
-    return _each(column.cast(pyarrow.int64()), text)
+    return _each(column.cast(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()), text)
 
 
-def _day(days: int) -> str:
+def _instant(microseconds: int) -> str:
+    """So many microseconds after 1970 began."""
     try:
-        return (EPOCH + timedelta(days)).date().isoformat()
-    except OverflowError:
-        return BEYOND
-
-
-def _instant(microseconds: int, zone: str) -> str:
-    try:
-        return (EPOCH + timedelta(microseconds=microseconds)).isoformat(" ") + zone
+        return (EPOCH + timedelta(microseconds=microseconds)).isoformat(" ")
     except OverflowError:
         return BEYOND
