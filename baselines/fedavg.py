@@ -31,12 +31,13 @@ from baselines.common.models import (
 )
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
-from baselines.common.spending import Planned, begin
+from baselines.common.spending import Planned, begin, spending_for
 from baselines.common.training import LocalTraining, weights_round
 from baselines.networks.cnns import convolutional, initialise
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from dprbft.methods import update_method
+from dprbft.methods.price import PlannedSpending
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
@@ -85,9 +86,17 @@ def check(side: Side) -> None:
 def site_start(site: Site) -> Bundle:
     """The plan of all rounds; the network comes with the first order."""
     o = _options(site.config)
-    planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     weights = weights_of(_network(site.spec, o, site.config.seed))
-    return kept(weights, begin(site, planned))  # of a network that can be had
+    return kept(weights, begin(site, _planned(o)))  # of a network that can be had
+
+
+def planned_spending(site: Site) -> PlannedSpending:
+    """Epsilon of all rounds."""
+    return spending_for(site, _planned(_options(site.config)))
+
+
+def _planned(o: Options) -> Planned:
+    return Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:

@@ -39,8 +39,10 @@ from baselines.common.models import (
 )
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
+from baselines.common.spending import spending_for
 from baselines.common.training import LocalTraining
 from baselines.networks.cnns import initialise
+from dprbft.methods.price import PlannedSpending
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site
@@ -77,6 +79,11 @@ def check(side: Side) -> None:
 def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the site's network before the first."""
     return five.first_memory(site, _network(site), options_of(site.config, Options), "fedgh")
+
+
+def planned_spending(site: Site) -> PlannedSpending:
+    """Epsilon of all rounds."""
+    return spending_for(site, five.planned(site, options_of(site.config, Options)))
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:

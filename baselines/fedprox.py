@@ -39,6 +39,7 @@ from panas.training.any_model import Penalty
 COLUMNS, SMOKE, CPU = fedavg.COLUMNS, fedavg.SMOKE, fedavg.CPU
 check, check_order, orders = fedavg.check, fedavg.check_order, fedavg.orders
 site_start, site_finish = fedavg.site_start, fedavg.site_finish
+planned_spending = fedavg.planned_spending
 server_start, server_round = fedavg.server_start, fedavg.server_round
 predictor, size = fedavg.predictor, fedavg.size
 

@@ -40,12 +40,13 @@ from baselines.common.averaging import Mean, check_arrays
 from baselines.common.models import kept, loaded, optimizer_of, predictor_of, size_of
 from baselines.common.options import UNPROTECTED, options_of
 from baselines.common.orders import check_record, check_weights
-from baselines.common.spending import Planned, begin
+from baselines.common.spending import Planned, begin, spending_for
 from baselines.common.training import LocalTraining, weights_round
 from baselines.networks.cnns import initialise
 from baselines.networks.vgg import vgg
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
+from dprbft.methods.price import PlannedSpending
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Site, spec_of
@@ -101,8 +102,16 @@ def site_start(site: Site) -> Bundle:
     """The plan of all rounds, and the first weights."""
     o = options_of(site.config, Options)
     first = weights_of(_network(site.config, site.spec, depth_of(site.config, site.id)))
-    planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
-    return kept(first, begin(site, planned))
+    return kept(first, begin(site, _planned(o)))
+
+
+def planned_spending(site: Site) -> PlannedSpending:
+    """Epsilon of all rounds."""
+    return spending_for(site, _planned(options_of(site.config, Options)))
+
+
+def _planned(o: Options) -> Planned:
+    return Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
 
 
 def check_order(site: Site, memory: Bundle, order: Order) -> None:

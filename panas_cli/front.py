@@ -136,9 +136,9 @@ def audit_model(
             "when loaded: only files that you trust."
         ),
     ],
-    data: Annotated[str, Option(help="Its training data: .npz (train_*, test_*), .csv or folder.")],
+    data: Annotated[str, Option(help="Its training data: .npz (train_*, test_*), table, folder.")],
     others: Annotated[str | None, Option(help="Like samples that it was not trained on.")] = None,
-    label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     mean: Annotated[str, Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
     std: Annotated[str, Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
     accuracy: Annotated[
@@ -180,7 +180,7 @@ def audit_model(
 def predict(
     source: Models,
     input: Annotated[
-        str, Option("--input", help="An .npz, .csv, picture, or folder of pictures; no labels.")
+        str, Option("--input", help="An .npz, .csv, .parquet, picture, or folder; no labels.")
     ],
     site: Site = None,
     with_: Annotated[

@@ -70,7 +70,7 @@ def common(
     preset: Annotated[str | None, Option(help="sound (default), demo (smaller) or paper.")] = None,
     dataset: Annotated[
         str | None,
-        Option(help="digits, a torchvision set by name, or a .npz, .csv or image folder."),
+        Option(help="digits, a torchvision set by name, or a .npz, table or image folder."),
     ] = None,
     data_root: Annotated[Path | None, Option(help="Folder of torchvision's data sets.")] = None,
     public_data: Annotated[str | None, Option(help="A public data set of the same kind.")] = None,

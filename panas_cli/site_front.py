@@ -29,11 +29,11 @@ TheirFacts = Annotated[
 @site.command("init")
 def site_init(
     folder: Site,
-    data: Annotated[str, Option(help="Your data: a .npz, a .csv or a folder of pictures.")],
+    data: Annotated[str, Option(help="Your data: an .npz, a table or a folder of pictures.")],
     epsilon: Annotated[float, Option(help="Budget for the data's whole life, above 0.")],
     delta: Annotated[float, Option(help="Of that budget, below 1/n.")],
     name: Annotated[str | None, Option(help="What runs call the site.")] = None,
-    label: Annotated[str | None, Option(help="Label column of a .csv.")] = None,
+    label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     group: Annotated[
         str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
     ] = None,

@@ -30,6 +30,7 @@ HOMES = {
     "gpytorch": ("panas/tuning/",),
     "opacus": ("panas/privacy/",),
     "dp_accounting": ("panas/privacy/accounting/",),
+    "pyarrow": ("panas/data/files/parquet.py",),
     "onnx": ("panas/training/export/",),
     "onnxruntime": ("panas/training/export/",),
     "onnxscript": ("panas/training/export/",),

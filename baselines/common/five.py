@@ -64,15 +64,24 @@ def first_memory(site: Site, model: nn.Module, o: Options, method: str) -> Bundl
         o: settings of the method.
         method: its name, from which the seeds of the weights come.
     """
-    planned = Planned(
+    rng = torch_generator(stream(site.config.seed, method, "site", site.id))
+    return kept(weights_of(initialise(model, rng)), begin(site, planned(site, o)))
+
+
+def planned(site: Site, o: Options) -> Planned:
+    """How a site means to spend.
+
+    Args:
+        site: for the rounds in which it takes part.
+        o: settings of the method.
+    """
+    return Planned(
         batch_size=o.batch_size,
         clip=o.clip,
         epochs=o.epochs,
         releases=len(rounds_of(site.config, site.id)),
         release_share=o.release_share,
     )
-    rng = torch_generator(stream(site.config.seed, method, "site", site.id))
-    return kept(weights_of(initialise(model, rng)), begin(site, planned))
 
 
 def means_round(

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dprbft.config.schema import rounds_of
-from dprbft.site.counting import count_units, counting_event
+from dprbft.methods.price import PlannedSpending, spending_of
+from dprbft.site.counting import COUNT, count_units, counting_event
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -75,6 +76,26 @@ def begin(site: Site, planned: Planned) -> Spending:
     plan = _plan(site, planned, count_units(site) if n is None else n, [])
     known = len(_protected(site, planned.subset))
     return Spending(plan=plan, charges=known, before=known, subset=planned.subset)
+
+
+def spending_for(site: Site, planned: Planned) -> PlannedSpending:
+    """Epsilon by phase of all rounds, as the ledger will show it; charges nothing.
+
+    Samples are taken to be as many as is public of the site, or as usual. BudgetExhausted if the
+    budget does not pay for them.
+    """
+    rounds = len(rounds_of(site.config, site.id)) if planned.rounds is None else planned.rounds
+    plan, charges = None, list[Charge]()
+    if site.budget.private:
+        n, count = planned.samples, counting_event(site)
+        if n is None and count is not None:
+            charges.append(Charge(count, "training", COUNT, "server", 1.0))
+        plan = _plan(site, planned, n or site.units, [c.event for c in charges])
+    training: Event = plan.training_event if plan else Unprotected()
+    release: Event = plan.release_event if plan and plan.releases else Unprotected()
+    charges += rounds * [Charge(training, "training", "dp-sgd", "server", None, planned.subset)]
+    charges += planned.releases * [Charge(release, "release", "", "server", None, planned.subset)]
+    return spending_of(site, [charges])
 
 
 def _plan(site: Site, planned: Planned, samples: int, coming: list[Event]) -> Plan:

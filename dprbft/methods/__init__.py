@@ -6,7 +6,7 @@ messages of their own.
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from dprbft.config.families import MESSAGES
 from dprbft.messages import Broadcast, Release
+from dprbft.methods.price import PlannedSpending
 from dprbft.methods.rounds.state import State
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
@@ -76,11 +77,24 @@ HOMES = {
     "local": "dprbft.methods.rounds.local",
 }
 """Modules of the methods of this package; all others are modules of `baselines`."""
+PRICES = {
+    "joined": "dprbft.methods.joined.price",
+    "dprbft": "dprbft.methods.rounds.price",
+    "local": "dprbft.methods.rounds.price",
+}
+"""Modules that say beforehand what they cost; others' methods say it themselves."""
 
 
 def module_of(name: str) -> ModuleType:
     """The module of a method that the configuration allows."""
     return importlib.import_module(HOMES.get(name, f"{MESSAGES}.{name}"))
+
+
+def spending_planner(name: str) -> Callable[[Site], PlannedSpending] | None:
+    """What says beforehand what a site's ledger will show; None where a method does not."""
+    home = importlib.import_module(PRICES[name]) if name in PRICES else module_of(name)
+    planner: Callable[[Site], PlannedSpending] | None = getattr(home, "planned_spending", None)
+    return planner
 
 
 def round_method(name: str) -> RoundMethod:

@@ -13,7 +13,9 @@ from dprbft import paths
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Verb
+from dprbft.methods import spending_planner
 from dprbft.methods.joined.residual import JoiningPrice, joining_price
+from dprbft.methods.price import PlannedSpending
 from dprbft.run import events
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import Ground, OpenRun, chosen
@@ -193,6 +195,21 @@ def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[i
             if sites[i].is_present:
                 prices[i] = joining_price(open_site(sites[i]))
     return prices
+
+
+def planned_spending(
+    run: OpenRun, clients: Sequence[int] | None = None
+) -> dict[int, PlannedSpending]:
+    """What ledgers will show once the run is through, by site; without those that cannot pay, and
+    without any where the method does not say."""
+    config, sites, results = run.config, run.view.sites, dict[int, PlannedSpending]()
+    if (plan := spending_planner(config.federation.method)) is None:
+        return results
+    for i in chosen(config, clients):
+        with suppress(BudgetExhausted):
+            if sites[i].is_present:
+                results[i] = plan(open_site(sites[i]))
+    return results
 
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:

@@ -3,7 +3,7 @@
 | path | samples | names |
 |---|---|---|
 | .npz | images of all its parts (`train_images`, ...), `images`, or `x` | numbers of rows |
-| .csv, .tsv | rows; only columns of the facts are read, and so no label | numbers of rows |
+| .csv, .tsv, .parquet | rows; only columns of the facts, and so no label | numbers of rows |
 | a folder | all pictures under it | paths in the folder |
 | a picture | itself | its file name |
 
@@ -11,7 +11,6 @@ Rows count from 1, without a table's header. What cannot be read is refused, wit
 """
 
 import array
-import csv
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ from panas.data.facts import Facts, fit
 from panas.data.files.archives import image_arrays
 from panas.data.files.cells import Cells
 from panas.data.files.pictures import DEEP, GREY, PICTURES, pictures_under, unreadable
-from panas.data.files.raw import Raw, one_line
-from panas.data.files.tables import LABEL_COLUMNS, Header, TableColumns, read_header
+from panas.data.files.raw import Raw
+from panas.data.files.tables import LABEL_COLUMNS, Header, TableColumns, open_table
 from panas.data.load import rows_of, unlabelled
 from panas.data.sources import TABLES, path_of
 from panas.runtime.errors import BadInput
@@ -109,16 +108,10 @@ def _of_table(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
     names = (*LABEL_COLUMNS, *(column.name for column in facts.columns))
     named = TableColumns(labelled=False, features=names)
     row = 0
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header, rows = read_header(path, file, named)
-            while len((part := _next_rows(path, header, rows, facts, size)).y):
-                yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)).inputs())
-                row += len(part.y)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
-    except (OSError, csv.Error) as error:
-        raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
+    with open_table(path, named) as (header, rows):
+        while len((part := _next_rows(path, header, rows, facts, size)).y):
+            yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)).inputs())
+            row += len(part.y)
 
 
 def _next_rows(

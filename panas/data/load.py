@@ -46,9 +46,9 @@ class DataSettings:
     """Which data set is loaded, and what of it is public."""
 
     dataset: str = "digits"
-    """A name of `panas.data.torchvision_sets.NAMES`, or the path of an .npz archive, a .csv table
-    or a folder with a subfolder of pictures for each class. A name wins over a folder of the same
-    name (write ./name for the folder)."""
+    """A name of `panas.data.torchvision_sets.NAMES`, or the path of an .npz archive, a .csv or
+    .parquet table, or a folder with a subfolder of pictures for each class. A name wins over a
+    folder of the same name (write ./name for the folder)."""
     data_root: str | None = None
     """Folder of torchvision's sets; not needed for `digits` and for paths."""
     label: str | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from panas.data.facts import Facts
 from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
+from panas.data.files.parquet import PARQUET
 from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
 from panas.data.files.raw import Raw
 from panas.data.files.tables import TableColumns, read_table, read_table_rows
@@ -24,7 +25,8 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
-TABLES = (".csv", ".tsv")
+TABLES = (".csv", ".tsv", PARQUET)
+FILES = "an .npz, .csv, .tsv or .parquet file"
 ALONE = TableColumns()
 """A table of which nothing is said."""
 
@@ -70,8 +72,8 @@ def read(dataset: str, how: Reading) -> Raw:
         close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "check the name or the path"
         raise BadInput(
-            f"expected a data set ({', '.join(NAMES)}), an .npz, .csv or .tsv file or a folder of "
-            f"pictures, got {dataset!r}; {hint}"
+            f"expected a data set ({', '.join(NAMES)}), {FILES} or a folder of pictures, got "
+            f"{dataset!r}; {hint}"
         )
     if not raw.columns and how.table.labelled:
         _check_not_asked(dataset, how.table, raw)
@@ -106,8 +108,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
         raw = read_folder_rows(path, form)
     elif kind not in (".npz", *TABLES) or not path.is_file():
         raise BadInput(
-            f"expected an .npz, .csv or .tsv file or a folder of pictures at {path}, got none; "
-            "check the path"
+            f"expected {FILES} or a folder of pictures at {path}, got none; check the path"
         )
     elif is_table:
         return read_table_rows(path, form, table)

@@ -17,6 +17,9 @@ INSTALL_TENSORBOARD = (
 )
 """The end of a message where TensorBoard's library is missing."""
 
+INSTALL_PARQUET = "install panas with its extra parquet (in the checkout: pip install '.[parquet]')"
+"""The end of a message where the library of Parquet tables is missing."""
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""

@@ -28,6 +28,7 @@ from panas.evolution.genetic import HERE, evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, GenomeScore
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
+from panas.privacy.accounting.events import Event
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
@@ -84,6 +85,7 @@ class SearchPrice:
     reason: str
     """What is paid for: "noise" (costs nothing), "unbounded", "histogram", "histogram kept" (paid
     already) or "no histogram" (the budget affords none)."""
+    event: Event | None = None  # that is still to be charged
 
 
 @dataclass(frozen=True, kw_only=True)

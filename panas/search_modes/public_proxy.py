@@ -21,13 +21,13 @@ def _price(site: SearchSite, paid: bool) -> SearchPrice:
     account, event = site.account, _event(site)
     before = account.events("search")
     if isinstance(event, Unprotected):
-        return SearchPrice(math.inf, "unbounded")
+        return SearchPrice(math.inf, "unbounded", event)
     if paid:
         return SearchPrice(account.price(before), "histogram kept")
     budget = account.budget.epsilon
     if event is None or account.price([*account.events_on("train"), event]) > budget:
         return SearchPrice(account.price(before), "no histogram")
-    return SearchPrice(account.price([*before, event]), "histogram")
+    return SearchPrice(account.price([*before, event]), "histogram", event)
 
 
 def _pay(site: SearchSite) -> list[float]:

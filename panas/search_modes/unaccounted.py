@@ -13,7 +13,7 @@ from panas.search_modes.mode import SearchMode, SearchPrice, SearchSite
 
 
 def _price(site: SearchSite, paid: bool) -> SearchPrice:
-    return SearchPrice(math.inf, "unbounded")
+    return SearchPrice(math.inf, "unbounded", Unprotected())
 
 
 def _pay(site: SearchSite) -> None:

@@ -21,6 +21,7 @@ EXTRAS = {
     "flower": ("flwr", "cryptography"),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "tensorboard": ("tensorboard",),
+    "parquet": ("pyarrow",),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9

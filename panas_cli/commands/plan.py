@@ -7,6 +7,7 @@ charged.
 import math
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.residual import JoiningPrice
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
-from dprbft.run.progress.forecast import Forecast, forecast
+from dprbft.run.progress.forecast import forecast
 from dprbft.run.stages import begin, joining_prices, search_prices, stages_of
 from panas.runtime.errors import BadInput
 from panas_cli.commands.job import Job, start
@@ -33,12 +34,14 @@ WRITTEN = (".toml", ".json", ".jsonl", ".head", ".log", "")
 
 def plan(request: Request) -> None:
     """Show what a run of these settings would do."""
+    began = time.perf_counter() - time.process_time()  # what was loaded before
     if request.resume or request.out:
         raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
     with tempfile.TemporaryDirectory() as folder:
         job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
         with Display() as display, opened(job, display, Reach()) as run:
-            record = planned(job, run, begin(run, job.ground))
+            sites = begin(run, job.ground)
+            record = planned(job, run, sites, time.perf_counter() - began)
             if job.json:
                 print_json(_with_words(record))
                 return
@@ -73,13 +76,14 @@ def _linked(source: str, target: str) -> None:
         Path(target).symlink_to(Path(source).resolve())
 
 
-def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
+def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[str, Any]:
     """What a run will do: its stages with minutes and epsilon, and bytes a site.
 
     Args:
         job: processes and device.
         run: greeted, before its first stage.
         sites: numbers of those that take part.
+        start: seconds until they were greeted, which a run takes, too.
     """
     config, stages = job.config, stages_of(job.config)
     result = forecast(run, stages, workers=job.workers, device=job.device)
@@ -96,7 +100,9 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int]) -> dict[str, Any]:
             }
             for stage in stages
         ],
-        "seconds": _total(result),
+        "start_seconds": start,
+        "seconds": start + result.total if result.seconds else None,
+        "seconds_range": [start + result.least, start + result.most] if result.seconds else None,
         "epsilon": together,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
@@ -114,10 +120,6 @@ def _with_words(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_words(v) for v in value]
     return "infinity" if value == math.inf else value
-
-
-def _total(result: Forecast) -> float | None:
-    return result.total if result.seconds else None
 
 
 def _epsilons(

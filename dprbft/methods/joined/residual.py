@@ -131,6 +131,7 @@ class JoiningPrice:
     release: float
     residual: float  # of its DP-SGD, by the settings of the rule
     together: float
+    sent: float = 0.0  # of histogram and release together
 
 
 def joining_price(site: Site) -> JoiningPrice:
@@ -138,7 +139,7 @@ def joining_price(site: Site) -> JoiningPrice:
     account = site.account
     if not site.budget.private:
         free: list[Event] = [Unprotected()]
-        return JoiningPrice(*(account.price(free) for _ in range(4)))
+        return JoiningPrice(*(account.price(free) for _ in range(5)))
     histogram, release = account.events("search"), account.events("release")
     residual, coming = account.events("training"), list[Event]()
     if not histogram:
@@ -152,4 +153,5 @@ def joining_price(site: Site) -> JoiningPrice:
         residual = [residual_plan(site, settings, coming).training_event]
     parts = (histogram, release, residual)
     together = [event for part in parts for event in part]
-    return JoiningPrice(*(account.price(events) for events in (*parts, together)))
+    sent = [*histogram, *release]
+    return JoiningPrice(*(account.price(events) for events in (*parts, together, sent)))

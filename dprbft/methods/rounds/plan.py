@@ -33,14 +33,14 @@ def current_plan(site: Site, state: State) -> Plan | None:
     """
     fixed = site.config.training.noise_multiplier
     if fixed is not None:
-        return state.plan or _fixed_plan(site, state.settings, fixed)
+        return state.plan or fixed_plan(site, state.settings, fixed)
     plan, accounted = state.plan, state.charges
     charged = [e for e in site.account.entries if not isinstance(e.event, Unprotected)]
     if plan is None:
         if (count := counting_event(site)) is not None:
-            _calibrated(site, state.settings, [count])  # refused before samples are counted
+            calibrated(site, state.settings, [count])  # refused before samples are counted
         count_units(site)
-        plan = _calibrated(site, state.settings, [])
+        plan = calibrated(site, state.settings, [])
         accounted = searched(site)
     if len(charged) <= accounted:
         return plan
@@ -64,9 +64,15 @@ def _before_plans(entry: Entry) -> bool:
     return entry.charge.phase == "search" or entry.charge.mechanism == COUNT
 
 
-def _calibrated(site: Site, settings: DPSGDSettings, coming: list[Event]) -> Plan:
+def calibrated(site: Site, settings: DPSGDSettings, coming: list[Event]) -> Plan:
     """The plan with the tuned noise, or more, once events that are `coming` are charged, too; what
-    that leaves sharpens releases."""
+    that leaves sharpens releases.
+
+    Args:
+        site: its budget, ledger and schedule.
+        settings: as tuned, or of the configuration.
+        coming: events that are still to be charged before.
+    """
     # Rounds that died before the first one was whole are for `rescale_noise` to count.
     (budget, before), *life = [
         (b, [*_apart(site, spent)[0], *coming]) for b, spent in site.bounds()
@@ -95,7 +101,14 @@ def _apart(site: Site, spent: Sequence[Event]) -> tuple[list[Event], list[Event]
     return before, done
 
 
-def _fixed_plan(site: Site, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
+def fixed_plan(site: Site, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
+    """The plan with noise that the user fixed.
+
+    Args:
+        site: its budget and schedule.
+        settings: batch size, clip and epochs.
+        noise_multiplier: of the training, above 0.
+    """
     s = site.schedule()
     m = release_multiplier(site.budget, s.releases, s.release_share) if s.releases else None
     return Plan(

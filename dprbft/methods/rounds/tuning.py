@@ -3,7 +3,7 @@
 Each trial is logged before the next begins; a killed tuning goes on where it was.
 """
 
-from dprbft.config.schema import rounds_of
+from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.paths import tune_log
 from dprbft.site.counting import count_units
 from dprbft.site.results.records import PLANNED_NOISE, SearchRecord, TuningRecord
@@ -21,13 +21,7 @@ from panas.tuning.trial import TuningResult
 
 def tune(site: Site) -> TuningRecord:
     """Tune a site's DP-SGD settings, or keep those of the configuration."""
-    t, outcome = site.config.training, SearchRecord.read(site.home)
-    fixed = DPSGDSettings(
-        learning_rate=t.optimizer.learning_rate,
-        noise_multiplier=t.noise_multiplier or PLANNED_NOISE,
-        clip=t.clip,
-        batch_size=t.optimizer.batch_size,
-    )
+    outcome, fixed = SearchRecord.read(site.home), fixed_settings(site.config)
     if not planned_trials(site):
         return TuningRecord(site=site.id, settings=fixed)
     header = {"tune": str(outcome.genome), "client": site.id}
@@ -39,6 +33,17 @@ def tune(site: Site) -> TuningRecord:
             return TuningRecord(site=site.id, settings=fixed, refused=str(e))
     return TuningRecord(
         site=site.id, settings=result.best, predicted=result.predicted, trials=result.trials
+    )
+
+
+def fixed_settings(config: RunConfig) -> DPSGDSettings:
+    """The settings of the configuration, of a run that tunes none."""
+    t = config.training
+    return DPSGDSettings(
+        learning_rate=t.optimizer.learning_rate,
+        noise_multiplier=t.noise_multiplier or PLANNED_NOISE,
+        clip=t.clip,
+        batch_size=t.optimizer.batch_size,
     )
 
 

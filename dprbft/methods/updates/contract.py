@@ -53,7 +53,11 @@ class Size:
 
 @runtime_checkable
 class UpdateMethod(Protocol):
-    """A method whose sites and server exchange orders and updates, for `federation.rounds`."""
+    """A method whose sites and server exchange orders and updates, for `federation.rounds`.
+
+    A module may have `planned_spending(site)`, too: what a site's ledger will show
+    (`dprbft.methods.price`), as far as that is known before a run.
+    """
 
     Options: ClassVar[type[Section]]
     """Its own settings, `federation.options` of a run; unknown keys are refused."""

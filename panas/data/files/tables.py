@@ -3,12 +3,14 @@
 Errors name a column or a row, which counts the header as row 1, and never show a cell; names of
 columns are shown only where the first row is a header beyond doubt.
 
-A site's table is read row by row, by what its owner has declared: no row decides about another.
+A site's table is read row by row, by what its owner has declared: no row decides about another. A
+.parquet file is read as a .csv of the same table would be.
 """
 
 import array
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -18,6 +20,7 @@ import numpy as np
 from panas.data.files.cells import MISSING, Cells, DeclaredCells, is_decoded
 from panas.data.files.columns import Kind
 from panas.data.files.declared import Form, Misfits
+from panas.data.files.parquet import PARQUET, parquet_rows
 from panas.data.files.raw import Raw, check_class_count, one_line, row_hashes
 from panas.runtime.errors import BadInput
 
@@ -46,32 +49,45 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     are not parted by commas, numbers may have decimal commas. Classes are whole numbers or texts;
     where none are read, all rows are of class 0 of no classes.
     """
-    named = named or TableColumns()
+    with open_table(path, named or TableColumns()) as (header, rows):
+        return _read(path, header, rows)
+
+
+@contextmanager
+def open_table(
+    path: Path, named: TableColumns, errors: str = "strict"
+) -> Iterator[tuple["Header", Iterator[list[str]]]]:
+    """What a table's header says, and the rows after it; BadInput if it lacks what is asked for.
+
+    Args:
+        path: of the file: .parquet, or a text.
+        named: columns that a user names.
+        errors: what becomes of a cell that is not UTF-8, as `bytes.decode` takes it.
+    """
+    if path.suffix.lower() == PARQUET:
+        with parquet_rows(path, errors) as (names, rows):
+            special = _special(path, names, named, lambda: f"got {', '.join(names)[:200]}")
+            _check_names(path, names)
+            yield Header(names, special, ",", named), rows
+        return
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(path, *read_header(path, file, named))
+        with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
+            yield _read_header(path, file, named)
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
     except (OSError, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
 
 
-def read_header(
+def _read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
-    """What the first line says, and the rows after it; BadInput if it lacks what is asked for.
-
-    Args:
-        path: of the file, for messages.
-        file: open, at its beginning.
-        named: columns that a user names.
-    """
     start = [line for line, _ in zip(file, range(2), strict=False)]
     delimiter = _delimiter(start[:1], named.label)
     file.seek(0)
     rows = csv.reader(file, delimiter=delimiter)
     header = [name.strip() for name in next(rows, [])]
-    special = _special(path, header, start[1:], delimiter, named)
+    special = _special(path, header, named, lambda: _got(header, start[1:], delimiter))
     _check_names(path, header)
     return Header(header, special, delimiter, named), rows
 
@@ -174,9 +190,9 @@ def _delimiter(header: list[str], label: str | None) -> str:
 
 
 def _special(
-    path: Path, header: list[str], second: list[str], delimiter: str, named: TableColumns
+    path: Path, header: list[str], named: TableColumns, got: Callable[[], str]
 ) -> dict[str, int]:
-    """Places of the columns that hold label, group and client."""
+    """Places of the columns that hold label, group and client; `got` says what the header is."""
     indices = {}
     for role, name in (("label", named.label), ("group", named.group), ("client", named.client)):
         if role != "label" and name is None:
@@ -187,10 +203,7 @@ def _special(
             continue
         if len(matches) != 1:
             expected = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
-            raise BadInput(
-                f"expected {expected} in {path}, {_got(header, second, delimiter)}; name the "
-                f"{role} column"
-            )
+            raise BadInput(f"expected {expected} in {path}, {got()}; name the {role} column")
         indices[role] = header.index(matches[0])
     if len(set(indices.values())) < len(indices):
         raise BadInput(f"expected different columns for label, group and client of {path}, got one")
@@ -248,16 +261,13 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
     without a declared column, or without the label, or the group that is asked for.
 
     Args:
-        path: a .csv table.
+        path: of the table.
         form: columns and classes that the owner declares.
         named: columns of label, group and client.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            header, rows = read_header(path, file, named)
-            return _read_rows(path, form, header, rows)
-    except (OSError, csv.Error) as error:  # of the header: those of rows are left out
-        raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
+    # An error of CSV is one of the header: those of rows are left out.
+    with open_table(path, named, errors="surrogateescape") as (header, rows):
+        return _read_rows(path, form, header, rows)
 
 
 def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]) -> Raw:

@@ -1,0 +1,46 @@
+"""What a site's ledger will show once a run is through, before anything is charged."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dprbft.site.site import Site
+from panas.privacy.ledger.charge import PHASES, Charge, Entry, Phase
+
+Span = tuple[float, float]
+"""The least and the most; what is tuned decides where between them a run will be."""
+
+
+@dataclass(frozen=True)
+class PlannedSpending:
+    """Epsilon of each phase by itself, and of all together."""
+
+    phases: Mapping[Phase, Span]
+    total: Span
+
+
+def spending_of(site: Site, plans: Iterable[Sequence[Charge]]) -> PlannedSpending:
+    """What the ledger will show of a run, under one of several plans.
+
+    Args:
+        site: whose account it is, with what the run has charged already.
+        plans: what the run will still charge, at least one.
+
+    Privacy: charges nothing, and reads no sample.
+    """
+    run = site.paths.run
+    account = site.ledger.account().as_owned(run)
+    accounts = [
+        replace(
+            account,
+            entries=(*account.entries, *(Entry("", 0.0, replace(c, run=run)) for c in charges)),
+        )
+        for charges in plans
+    ]
+    phases = {phase: span(a.spent(phase) for a in accounts) for phase in PHASES}
+    return PlannedSpending(phases, span(a.spent() for a in accounts))
+
+
+def span(values: Iterable[float]) -> Span:
+    """The least and the most of some values, at least one."""
+    listed = list(values)
+    return min(listed), max(listed)

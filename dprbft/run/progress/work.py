@@ -1,0 +1,208 @@
+"""What a site does in each stage, in seconds at some pace.
+
+Training steps are counted as the stages count them. All else (drawings, forests, accounting, the
+attacks of an audit) has the seconds that it took on an idle machine of two cores, times its
+slowness now.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from dprbft.config.schema import RunConfig
+from dprbft.methods.joined.student import are_few
+from dprbft.methods.joined.student_search import taught_to_candidates
+from dprbft.methods.joined.tuning import FEWEST, JUDGES, NEAR, SIZE, SKEWS
+from dprbft.run.progress.pace import Pace
+from panas.data.facts import Facts
+from panas.evolution.records import EvolutionConfig
+from panas.training.distillation import STUDENT, long_enough
+from panas.training.linear.rules import joined_recipe
+from panas.training.sgd import OptimizerConfig, steps_of
+
+NOISE_STEPS, NOISE_BATCH = 60, 32  # of a genome that is scored on noise
+
+# Seconds on the machine of `pace.REFERENCE`.
+AUDIT = 2.5  # until the processes of an audit have come up
+GAUSSIAN_PROCESS = 2.5  # until its libraries have
+TRIAL = 0.2  # of the surrogate, beside what is tried
+RESIDUAL_STEP = 5e-4  # of a linear residual's DP-SGD
+CALIBRATION = 0.4  # of the least noise at one batch size
+JOIN, DRAWN, TUNED = 0.2, 0.6, 0.2  # of each site, beside trainings
+REPORT, ALONE, TABLE = 0.5, 0.4, 0.5  # what a site measures, its rival, and a table's models
+SCORED = 0.03  # of each candidate
+ROUND = 0.1  # of a round, beside training
+MEMBERSHIP, ATTACK = 0.6, 1.7  # on a network, and on what a site released
+DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
+DECODED = 32  # pictures of a decoder's step
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sizes of what sites learn from."""
+
+    facts: Facts
+    public: int  # samples with labels
+    unlabelled: int  # and without
+    own: float  # training samples of a site, in the mean
+
+    @property
+    def inputs(self) -> int:
+        """Samples that everybody may see."""
+        return self.public + self.unlabelled
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a stage."""
+
+    each: float = 0.0  # of one process, for every site
+    common: float = 0.0  # of one process, once for all sites; the processes share it out
+    once: float = 0.0  # of all processes, before any site
+
+
+Work = Callable[[RunConfig, Data, Pace, Pace], Mapping[str, Cost]]
+"""Costs of the stages, at the mean pace of networks, and at that of the network that is chosen."""
+
+
+def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str, Cost]:
+    """Where sites join before they search.
+
+    Args:
+        config: of the run.
+        data: sizes.
+        pace: of networks in the mean.
+        chosen: of the network that the search chooses.
+    """
+    s, reads = pace.slowness, config.privacy.mode.reads_samples
+    candidates = candidates_of(config)
+    if reads:
+        taught = taught_to_candidates(data.facts, data.inputs)
+        short = long_enough(config.search.optimizer, taught, config.search.student_steps)
+        one = trained_share(config.search.evolution) * _training(short, taught, pace)
+        search = Cost(each=DRAWN * s, common=candidates * (one + SCORED * s))
+    else:
+        one = NOISE_STEPS * pace.plain(NOISE_BATCH)
+        search = Cost(each=DRAWN * s + candidates * one)
+    own, few = config.training.warm, are_few(data.facts, data.inputs)
+    train = s * (REPORT + CALIBRATION + (TABLE if data.facts.columns else 0.0))
+    networks = 0.0
+    if data.inputs:
+        long = long_enough(STUDENT, data.inputs, config.training.student_steps)
+        networks = _training(long, data.inputs, chosen)
+        networks += few * long.epochs * data.inputs * chosen.picture
+        if config.stays:
+            networks += _training(own, data.own, chosen)
+    if config.federation.baselines:
+        train += ALONE * s
+        if config.stays and data.inputs:
+            long = long_enough(STUDENT, data.public, config.training.student_steps)
+            networks += (data.public > 0) * _training(long, data.public, chosen)
+            networks += _training(own, data.own, chosen)
+    is_sum = config.privacy.secure_sum
+    return {
+        "join": Cost(each=JOIN * s, once=JOIN * s),
+        "search": search,
+        "tune": _rehearsals(config, data, s),
+        "train": Cost(each=train + networks),
+        "audit": Cost(each=s * MEMBERSHIP if is_sum else _attacks(config, data, s), once=AUDIT * s),
+    }
+
+
+def _rehearsals(config: RunConfig, data: Data, s: float) -> Cost:
+    """The DP-SGD settings of a residual are tuned once for all; by rule they take no time."""
+    trials = config.tuning.config.trials
+    public = data.public if data.public >= FEWEST else data.inputs
+    units = SIZE * public
+    fits = units / NEAR <= data.own <= units * NEAR
+    given = config.stays or config.training.noise_multiplier is not None or not config.some_private
+    if given or public < FEWEST or not (trials and fits):
+        return Cost(each=0.02 * s)
+    recipe = joined_recipe(round(units), config.privacy.epsilon)
+    fit = recipe.epochs * max(1.0, units / recipe.batch_size) * RESIDUAL_STEP
+    rehearsed = trials * (TRIAL + len(SKEWS) * fit) + 2 * JUDGES * fit + CALIBRATION
+    return Cost(each=TUNED * s, once=s * (GAUSSIAN_PROCESS + rehearsed))
+
+
+def rounds(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str, Cost]:
+    """Where sites train in rounds.
+
+    Args:
+        config: of the run.
+        data: sizes.
+        pace: of networks in the mean.
+        chosen: of the network that the search chooses.
+    """
+    s, t, f, mode = pace.slowness, config.training, config.federation, config.privacy.mode
+    looked_at = 0.0
+    if mode.reads_samples:  # the public part as it is, and as many as the site has, drawn of it
+        looked_at = 0.4 * data.public + data.own if mode.needs_public else data.own
+    one = NOISE_STEPS * pace.plain(NOISE_BATCH)
+    if looked_at:
+        one = trained_share(config.search.evolution)
+        one *= _training(config.search.optimizer, looked_at, pace)
+    batches = config.tuning.space.batch_sizes
+    trials = config.tuning.config.trials
+    tunes = mode.reads_samples and config.some_private and t.noise_multiplier is None
+    trials = trials if tunes else 0
+    sizes = batches if trials else (t.optimizer.batch_size,)
+    local = f.rounds * f.participation * fmean(_local(config, data, n, chosen) for n in sizes)
+    warm = _training(t.warm, data.public, chosen) if f.warm_start != "none" else 0.0
+    tune = trials * (TRIAL * s + local) + len(batches) * CALIBRATION * s + 0.4 * warm
+    train = warm + local + s * (f.rounds * ROUND + REPORT)
+    train += 2 * CALIBRATION * s if config.some_private else 0.0
+    attacks = _attacks(config, data, s) if config.sent else MEMBERSHIP * s
+    if config.sent and "shadow" in config.audit.threats:
+        shadow = OptimizerConfig(epochs=config.audit.decoder_epochs)
+        attacks += _training(shadow, data.public, chosen)
+    return {
+        "search": Cost(each=candidates_of(config) * (one + SCORED * s) + DRAWN * s),
+        "tune": Cost(each=tune + TUNED * s, once=GAUSSIAN_PROCESS * s) if trials else Cost(0.02),
+        "train": Cost(each=train),
+        "audit": Cost(each=attacks, once=AUDIT * s),
+    }
+
+
+STAGES_OF: Mapping[str, Work] = {"joined": joined, "rounds": rounds}
+"""Costs by stage, for each family that searches networks."""
+
+
+def candidates_of(config: RunConfig) -> int:
+    """Networks that a search scores, at most."""
+    evolution = config.search.evolution
+    return evolution.first + evolution.generations * evolution.children
+
+
+def trained_share(evolution: EvolutionConfig) -> float:
+    """Share of a full training that a candidate gets on average, as the slower ones stop."""
+    share, going, before = 0.0, 1.0, 0.0
+    for rung in (*evolution.rungs, 1.0):
+        share += going * (rung - before)
+        going, before = going * evolution.keep, rung
+    return share
+
+
+def _training(config: OptimizerConfig, samples: float, pace: Pace) -> float:
+    """Seconds of a training without noise."""
+    n = max(1, round(samples))
+    steps = steps_of(config, n)
+    return steps * pace.plain(config.epochs * n / steps)
+
+
+def _local(config: RunConfig, data: Data, batch: int, pace: Pace) -> float:
+    """Seconds of a round of a site's training, with so many samples a step."""
+    epochs, own = config.training.optimizer.epochs, max(1.0, data.own)
+    batch = min(batch, round(own))
+    if not config.some_private:
+        return _training(config.training.optimizer, own, pace)
+    return math.ceil(epochs * own / batch) * pace.private(batch)
+
+
+def _attacks(config: RunConfig, data: Data, s: float) -> float:
+    """Seconds of the audit of a site that has sent a release."""
+    c, h, w = data.facts.shape
+    epochs, known = config.audit.decoder_epochs, data.public
+    steps = epochs * math.ceil(known / DECODED) * (1 + len(config.audit.threats) / 2)
+    area = c * h * w / 64
+    return s * (MEMBERSHIP + ATTACK * max(1.0, area / 4) + steps * DECODER_STEP * area)
