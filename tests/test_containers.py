@@ -14,7 +14,7 @@ from panas_cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
-PAGE = (ROOT / "docs" / "deploy.md").read_text().split("## Containers")[1]
+PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text().split("## Containers")[1]
 
 Stage = dict[str, list[str]]
 
