@@ -154,15 +154,16 @@ def without_extras() -> set[str]:
 
 BLOCK = """
 import sys
+from importlib.machinery import PathFinder
 
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name in NAMES:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in NAMES else super().find_spec(name, path, target)
 
 
-sys.meta_path.insert(0, Missing())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
 """
 
 
