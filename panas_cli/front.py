@@ -26,6 +26,7 @@ from panas_cli.options import (
     checked_source,
     checked_workers,
     numbers,
+    planned_request,
     refuse_used,
     with_common,
     with_compared,
@@ -63,11 +64,17 @@ def run(
         Path | None,
         Option(help="With --hub: what a site declares (facts.json), if no public data do."),
     ] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show the plan of it, as `panas plan`, and do nothing.")
+    ] = False,
 ) -> None:
     """Join, search, tune, train, audit and report: all stages that the method has, in one go."""
     refuse_used(request)
     reach = checked_reach(request, Reach(engine, hub, facts))
-    commands.run.run(request, reach)
+    if dry_run:
+        commands.plan.plan(planned_request(request, reach))
+    else:
+        commands.run.run(request, reach)
 
 
 @with_common

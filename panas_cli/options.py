@@ -8,7 +8,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -332,6 +332,18 @@ def checked_reach(request: Request, reach: Reach) -> Reach:
                 "out"
             )
     return reach
+
+
+def planned_request(request: Request, reach: Reach) -> Request:
+    """The request of a run that is only planned: its directory is not made."""
+    if reach.hub is not None:
+        raise BadInput(
+            "expected sites of this machine with --dry-run, got --hub, whose sites are elsewhere; "
+            "leave one out"
+        )
+    if request.resume:
+        raise BadInput("expected no --resume with --dry-run, got one; leave it out")
+    return replace(request, out=None)
 
 
 def checked_workers(shadows: int, workers: int | None) -> int:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dprbft.config.schema import rounds_of
-from dprbft.methods.price import PlannedSpending, spending_of
-from dprbft.site.counting import COUNT, count_units, counting_event
+from dprbft.methods.price import PlannedSpending, coming, spending_of
+from dprbft.site.counting import count_units, counting_event
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -89,12 +89,12 @@ def spending_for(site: Site, planned: Planned) -> PlannedSpending:
     if site.budget.private:
         n, count = planned.samples, counting_event(site)
         if n is None and count is not None:
-            charges.append(Charge(count, "training", COUNT, "server", 1.0))
+            charges.append(coming(count, "training"))
         plan = _plan(site, planned, n or site.units, [c.event for c in charges])
     training: Event = plan.training_event if plan else Unprotected()
     release: Event = plan.release_event if plan and plan.releases else Unprotected()
-    charges += rounds * [Charge(training, "training", "dp-sgd", "server", None, planned.subset)]
-    charges += planned.releases * [Charge(release, "release", "", "server", None, planned.subset)]
+    charges += rounds * [coming(training, "training", planned.subset)]
+    charges += planned.releases * [coming(release, "release", planned.subset)]
     return spending_of(site, [charges])
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dprbft.site.site import Site
+from panas.privacy.accounting.events import Event
 from panas.privacy.ledger.charge import PHASES, Charge, Entry, Phase
 
 Span = tuple[float, float]
@@ -16,6 +17,24 @@ class PlannedSpending:
 
     phases: Mapping[Phase, Span]
     total: Span
+
+
+def coming(event: Event, phase: Phase, subset: str = "train") -> Charge:
+    """A charge that a run will make, as far as its price goes.
+
+    Args:
+        event: the mechanism.
+        phase: what of the run it serves.
+        subset: which samples are touched.
+    """
+    return Charge(
+        event=event,
+        phase=phase,
+        mechanism="planned",
+        recipient="server",
+        sensitivity=None,
+        subset=subset,
+    )
 
 
 def spending_of(site: Site, plans: Iterable[Sequence[Charge]]) -> PlannedSpending:

@@ -15,13 +15,14 @@ from typing import Any
 
 from dprbft.config.files import read_toml
 from dprbft.config.schema import RunConfig
-from dprbft.methods.joined.residual import JoiningPrice
+from dprbft.methods.price import span
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
 from dprbft.run.progress.forecast import forecast
-from dprbft.run.stages import begin, joining_prices, search_prices, stages_of
+from dprbft.run.stages import begin, planned_spending, stages_of
+from panas.privacy.ledger.charge import Phase
 from panas.runtime.errors import BadInput
-from panas_cli.commands.job import Job, start
+from panas_cli.commands.job import MOST_PRICED, Job, start
 from panas_cli.commands.run import data_found, opened
 from panas_cli.options import Reach, Request
 from panas_cli.progress import TITLES, Display
@@ -30,6 +31,13 @@ from panas_cli.text.printing import print_json, print_table, print_words, size_t
 
 WRITTEN = (".toml", ".json", ".jsonl", ".head", ".log", "")
 """Endings of a site's files that a run may write to."""
+
+STEPS: dict[Phase, str] = {
+    "search": "class frequencies, or search",
+    "training": "training",
+    "release": "releases",
+}
+"""What is charged, by the ledger's phases."""
 
 
 def plan(request: Request) -> None:
@@ -77,7 +85,7 @@ def _linked(source: str, target: str) -> None:
 
 
 def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[str, Any]:
-    """What a run will do: its stages with minutes and epsilon, and bytes a site.
+    """What a run will do: its stages with their seconds, epsilon by step, and bytes a site.
 
     Args:
         job: processes and device.
@@ -87,23 +95,25 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
     """
     config, stages = job.config, stages_of(job.config)
     result = forecast(run, stages, workers=job.workers, device=job.device)
-    epsilon, together = _epsilons(config, run, sites)
+    spending = list(planned_spending(run, sites[:MOST_PRICED]).values())
+    totals = [epsilon for s in spending for epsilon in s.total]
     return {
         "sites": len(sites),
         "method": config.federation.method,
         "stages": [
-            {
-                "stage": stage,
-                "what": _what(config, stage),
-                "seconds": result.seconds.get(stage),
-                "epsilon": epsilon.get(stage),
-            }
+            {"stage": stage, "what": _what(config, stage), "seconds": result.seconds.get(stage)}
             for stage in stages
         ],
         "start_seconds": start,
         "seconds": start + result.total if result.seconds else None,
         "seconds_range": [start + result.least, start + result.most] if result.seconds else None,
-        "epsilon": together,
+        # Of each step by itself: the least and the most, over sites and what tuning may choose.
+        "epsilon_by_step": {
+            step: list(span(epsilon for s in spending for epsilon in s.phases[step]))
+            for step in (STEPS if spending else ())
+        },
+        "epsilon": max(totals, default=None),
+        "epsilon_range": list(span(totals)) if totals else None,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
         # Updates are as large as networks that are not made yet.
@@ -122,23 +132,6 @@ def _with_words(value: Any) -> Any:
     return "infinity" if value == math.inf else value
 
 
-def _epsilons(
-    config: RunConfig, run: OpenRun, sites: Sequence[int]
-) -> tuple[dict[str, float], float | None]:
-    """The most that a site will have spent by stage, each by itself, and in all."""
-    family = config.federation.family.name
-    if family == "joined":
-        prices: list[JoiningPrice] = list(joining_prices(run, sites).values())
-        if not prices:
-            return {}, None
-        join = max(max(p.histogram, p.release) for p in prices)
-        train = max(p.residual for p in prices)
-        return {"join": join, "train": train}, max(p.together for p in prices)
-    if family == "rounds":
-        return {"search": max(p.epsilon for p in search_prices(run, sites).values())}, None
-    return {}, None
-
-
 def _what(config: RunConfig, stage: str) -> str:
     search, tuning = config.search.evolution, config.tuning.config
     return {
@@ -152,21 +145,29 @@ def _show(record: dict[str, Any]) -> None:
     def minutes(seconds: float | None) -> str:
         return "-" if seconds is None else f"{seconds / 60:.1f}"
 
-    rows = [
-        [
-            s["stage"],
-            s["what"],
-            minutes(s["seconds"]),
-            "-" if s["epsilon"] is None else span_text([s["epsilon"]]),
-        ]
-        for s in record["stages"]
+    rows = [[s["stage"], s["what"], minutes(s["seconds"])] for s in record["stages"]]
+    if record["seconds"] is not None:
+        rows.insert(0, ["start", "libraries, data, greetings", minutes(record["start_seconds"])])
+    rows.append(["in all", "", minutes(record["seconds"])])
+    print_table(("stage", "what", "minutes"), rows, left=2)
+    if record["seconds_range"]:
+        least, most = map(minutes, record["seconds_range"])
+        print_words(f"{least} to {most} minutes, by the size of the networks that are found")
+    steps = record["epsilon_by_step"]
+    spent = [
+        [STEPS[step], span_text(epsilons)] for step, epsilons in steps.items() if any(epsilons)
     ]
-    spent = "-" if record["epsilon"] is None else f"{record['epsilon']:.3f}"
-    rows.append(["in all", "", minutes(record["seconds"]), spent])
-    print_table(("stage", "what", "minutes", "epsilon"), rows, left=2)
+    if record["epsilon_range"]:
+        print_table(
+            ("charged for", "epsilon"),
+            [*spent, ["in all", span_text(record["epsilon_range"], ".3f")]],
+            left=1,
+        )
+    else:
+        print_words("epsilon: at most the budget; the method does not say more before it runs")
     print_words(
         f"budget: epsilon {record['epsilon_budget']:g} at delta {record['delta']:g} a site; each "
-        "stage's epsilon is by itself, the last line composes them"
+        "step's epsilon is by itself, the last line composes them"
     )
     if record["most_bytes_up"] is not None:
         print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")

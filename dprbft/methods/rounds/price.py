@@ -4,21 +4,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dprbft.config.schema import rounds_of
-from dprbft.methods.price import PlannedSpending, spending_of
+from dprbft.methods.price import PlannedSpending, coming, spending_of
 from dprbft.methods.rounds.plan import calibrated, fixed_plan
-from dprbft.methods.rounds.training import training_charge
 from dprbft.methods.rounds.tuning import fixed_settings, planned_trials
-from dprbft.site.counting import COUNT, counting_event
+from dprbft.site.counting import counting_event
 from dprbft.site.results.records import PLANNED_NOISE
 from dprbft.site.search import search_price
 from dprbft.site.site import Site
-from panas.privacy.accounting.events import Event, Gaussian, Unprotected
+from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.plan import Plan
 from panas.privacy.release.kind import event_of, kind_named
 from panas.tuning.space import DPSGDSettings
-
-SERVER = "server"
 
 
 def planned_spending(site: Site) -> PlannedSpending:
@@ -35,22 +32,17 @@ def planned_spending(site: Site) -> PlannedSpending:
 def _before(site: Site) -> Iterator[Charge]:
     """What is charged before the plan of the rounds is made."""
     event = search_price(site).event
-    subset = "search" if isinstance(event, Unprotected) and not _is_public(site) else "train"
     if event is not None:
-        mechanism = "label-histogram" if _is_public(site) else "search on private samples"
-        yield Charge(event, "search", mechanism, SERVER, None, subset)
+        is_public = site.config.privacy.mode.needs_public
+        yield coming(event, "search", "train" if is_public else "search")
     is_counted = isinstance(event, Gaussian)
     if not is_counted and rounds_of(site.config, site.id) and (count := counting_event(site)):
-        yield Charge(count, "training", COUNT, SERVER, 1.0)
-
-
-def _is_public(site: Site) -> bool:
-    return site.config.privacy.mode.needs_public
+        yield coming(count, "training")
 
 
 def _plans(site: Site, before: list[Charge]) -> list[Plan | None]:
-    fixed, coming = site.config.training.noise_multiplier, [c.event for c in before]
-    paid: list[Event] = [e for e in coming if not isinstance(e, Unprotected)]
+    fixed = site.config.training.noise_multiplier
+    paid = [c.event for c in before if not isinstance(c.event, Unprotected)]
     if not site.budget.private or not rounds_of(site.config, site.id):
         return [None]
     settings = fixed_settings(site.config)
@@ -77,9 +69,9 @@ def _plans(site: Site, before: list[Charge]) -> list[Plan | None]:
 
 def _of_rounds(site: Site, plan: Plan | None) -> Iterator[Charge]:
     kind = site.config.sent
-    for number in rounds_of(site.config, site.id):
-        yield training_charge(plan, SERVER, number)
-        if kind is None:
-            continue
-        event = event_of(kind_named(kind), plan.release_noise) if plan else Unprotected()
-        yield Charge(event, "release", kind, SERVER, None, round=number)
+    for _ in rounds_of(site.config, site.id):
+        yield coming(plan.training_event if plan else Unprotected(), "training")
+        if kind is not None:
+            noise = plan.release_noise if plan else None
+            event = event_of(kind_named(kind), noise) if plan else Unprotected()
+            yield coming(event, "release")
