@@ -29,6 +29,7 @@ from sklearn.datasets import load_digits
 
 import dprbft
 import panas
+from panas_cli import shell
 
 os.chdir(tempfile.mkdtemp())  # all files go here
 os.environ["PANAS_STATE"] = str(Path("state").resolve())  # and so does the record of spent samples
@@ -38,8 +39,8 @@ os.environ["PANAS_STATE"] = str(Path("state").resolve())  # and so does the reco
 #
 # Before any sample is used, `panas plan` says what a run will do, how long it takes, and what it costs in privacy.
 
-# %% language="bash"
-# panas plan 2> plan.txt
+# %%
+shell("panas plan")
 
 # %% [markdown]
 # ## Run
@@ -47,8 +48,8 @@ os.environ["PANAS_STATE"] = str(Path("state").resolve())  # and so does the reco
 # This takes about half a minute on two cores. The last screen says whether it worked, what is promised, what the audit
 # found, and what comes next.
 
-# %% language="bash"
-# panas run --out first 2> progress.txt
+# %%
+shell("panas run --out first")
 
 # %% [markdown]
 # ## What each step brought
@@ -77,8 +78,8 @@ digits = load_digits()
 images = (digits.images * 15.9).astype("uint8")
 np.savez("new.npz", images=images[-8:])
 
-# %% language="bash"
-# panas predict first --site client-000 --input new.npz | cut -d, -f1-6
+# %%
+shell("panas predict first --site client-000 --input new.npz | cut -d, -f1-6")
 
 # %%
 predictor = panas.load(site.home / "models/predictor.safetensors")
@@ -93,9 +94,9 @@ for axis, image, name in zip(axes, images[-8:], predictor.predict(images[-8:]), 
 #
 # The report is one file with all figures and pictures. It opens in any browser, without a network.
 
-# %% language="bash"
-# panas report first | tail -n 1
-# ls -sh first/report.html
+# %%
+shell("panas report first | tail -n 1")
+shell("ls -sh first/report.html")
 
 # %% [markdown]
 # Next: [evolve a network for your own data](02_evolve.ipynb), or [set up your own sites](06_own_sites.ipynb).

@@ -119,7 +119,7 @@ Markdown("\n".join(lines))
 # %%
 shown = [int((private.y == c).nonzero()[1]) for c in range(10)]
 pictures = {"original": private.inputs(shown)}
-pictures |= {f"epsilon {e:g}": results[e].images[best[e].name][shown] for e in results}
+pictures |= {f"attack, epsilon {e:g}": results[e].images[best[e].name][shown] for e in results}
 pictures["control: class mean"] = results[np.inf].images["same-class mean"][shown]
 figure, axes = plt.subplots(len(pictures), 10, figsize=(9, 5.6))
 for row, (name, images) in zip(axes, pictures.items(), strict=True):
@@ -134,7 +134,7 @@ figure.tight_layout(pad=0.3)
 #
 # ## What panas sends instead
 #
-# Two sites send noised sums. Epsilon covers everything that leaves, and `attacks.audit_run` (`panas audit`) attacks it.
+# Three sites send noised sums. Epsilon covers everything that leaves, and `attacks.audit_run` (`panas audit`) attacks it.
 
 # %%
 np.savez("mine.npz", images=(digits.images * 15.9).astype("uint8"), labels=digits.target)
@@ -142,8 +142,10 @@ settings = {
     "preset": "demo",
     "data.dataset": "mine.npz",
     "data.limit": 900,
+    "data.public_fraction": 0.3,
     "data.public_limit": 200,
-    "federation.clients": 2,
+    "data.public_labels": 20,
+    "federation.clients": 3,
     "federation.baselines": False,
     "privacy.epsilon": 8.0,
     "search.generations": 0,

@@ -28,6 +28,7 @@ from IPython.display import Image
 from sklearn.datasets import load_digits
 
 import panas
+from panas_cli import shell
 
 os.chdir(tempfile.mkdtemp())  # all files go here
 os.environ["PANAS_STATE"] = str(Path("state").resolve())  # and so does the record of spent samples
@@ -52,10 +53,12 @@ for name, part in {"public": order[:60], **parts}.items():
 # The owner sets what the data may cost in their whole life: epsilon 10. What `site init` prints under "declared" is public
 # in a federation. Everything else stays in the folder.
 
-# %% language="bash"
-# panas site init sites/north --data north.npz --epsilon 10 --delta 1e-5
-# panas site init sites/east  --data east.npz  --epsilon 10 --delta 1e-5 > /dev/null
-# panas site init sites/south --data south.npz --epsilon 10 --delta 1e-5 > /dev/null
+# %%
+shell("panas site init sites/north --data north.npz --epsilon 10 --delta 1e-5")
+
+# %%
+shell("panas site init sites/east --data east.npz --epsilon 10 --delta 1e-5 > east.txt")
+shell("panas site init sites/south --data south.npz --epsilon 10 --delta 1e-5 > south.txt")
 
 # %% [markdown]
 # ## The first run
@@ -72,8 +75,8 @@ audit.decoder_epochs = 1
 """
 _ = Path("small.toml").write_text(small)
 
-# %% language="bash"
-# panas run small.toml --sites sites --public-data public.npz --epsilon 4 --out runs/first 2> progress.txt
+# %%
+shell("panas run small.toml --sites sites --public-data public.npz --epsilon 4 --out runs/first")
 
 # %%
 Image("runs/first/ladder.png")
@@ -83,8 +86,8 @@ Image("runs/first/ladder.png")
 #
 # The owner of `north` sees what was spent, on what, and what a further run may ask for.
 
-# %% language="bash"
-# panas ledger sites/north
+# %%
+shell("panas ledger sites/north")
 
 # %% [markdown]
 # ## A second run, and a refusal
@@ -92,11 +95,12 @@ Image("runs/first/ladder.png")
 # The budget belongs to the data, not to the run. The second run sees what the first has left. The third asks for more than
 # that: it is refused, with exit code 3, before any sample is read.
 
-# %% language="bash"
-# panas run small.toml --sites sites --public-data public.npz --epsilon 4 --out runs/second 2> progress.txt | tail -n 7
-# panas run small.toml --sites sites --public-data public.npz --epsilon 8 --out runs/third 2> refusal.txt
-# echo "exit code $?"
-# grep error refusal.txt
+# %%
+again = "panas run small.toml --sites sites --public-data public.npz"
+shell(f"{again} --epsilon 4 --out runs/second | tail -n 9")
+
+# %%
+shell(f"{again} --epsilon 8 --out runs/third", code=3)
 
 # %% [markdown]
 # Two runs of epsilon 4 cost less than 8 together, since the ledger composes all noise that was drawn.
@@ -120,5 +124,5 @@ figure.tight_layout()
 #
 # Each site has its predictor in its own folder.
 
-# %% language="bash"
-# panas predict runs/second --site north --input east.npz | cut -d, -f1-5 | head -n 4
+# %%
+shell("panas predict runs/second --site north --input east.npz | cut -d, -f1-5 | head -n 4")

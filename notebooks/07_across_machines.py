@@ -19,8 +19,12 @@
 # holds, what a site holds, and why one site refused.
 
 # %%
+import atexit
+import json
 import os
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,8 +32,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
+from panas_cli import shell
+
 os.chdir(tempfile.mkdtemp(prefix="panas-"))  # all files go here
 os.environ["PANAS_STATE"] = str(Path("state").resolve())  # and so does the record of spent samples
+os.environ["PANAS"] = str(Path(sys.executable).with_name("panas"))  # what start scripts call
 
 # %%
 digits = load_digits()
@@ -45,9 +52,12 @@ for name, part in zip(names, np.array_split(order[:480], 4), strict=True):
 # One command writes a folder for the hub and for each site: keys, certificates, start scripts. Each folder goes to its
 # administrator.
 
-# %% language="bash"
-# panas deploy init --sites north,south,clinic --port 8137 --out federation
-# ls federation/hub federation/sites/north
+# %%
+with socket.socket() as free:
+    free.bind(("", 0))
+    port = free.getsockname()[1]
+shell(f"panas deploy init --sites north,south,clinic --port {port} --out federation")
+shell("ls federation/hub federation/sites/north")
 
 # %% [markdown]
 # ## Each owner
@@ -55,36 +65,41 @@ for name, part in zip(names, np.array_split(order[:480], 4), strict=True):
 # An owner says where the data are, and what they may cost in their whole life. The clinic is careful: no run may ask for
 # more than epsilon 2.
 
-# %% language="bash"
-# cd federation/sites
-# panas site init north  --data ../../north.npz  --epsilon 8 --delta 1e-4
-# panas site init south  --data ../../south.npz  --epsilon 8 --delta 1e-4 > /dev/null
-# panas site init clinic --data ../../clinic.npz --epsilon 8 --delta 1e-4 --epsilon-per-run 2 > /dev/null
+# %%
+budget = "--epsilon 8 --delta 1e-4"
+shell(f"panas site init federation/sites/north --data north.npz {budget}")
+
+# %%
+shell(f"panas site init federation/sites/south --data south.npz {budget} > south.txt")
+shell(
+    f"panas site init federation/sites/clinic --data clinic.npz {budget} --epsilon-per-run 2 > clinic.txt"
+)
 
 # %% [markdown]
 # ## Start
 #
-# On machines of their own, each administrator calls `start.sh`. A site connects out to the hub and opens no port.
+# On machines of their own, each administrator calls `start.sh`. A site connects to the hub, and opens no port.
 
 # %%
 processes = {}
 
 
 def start(name: str, folder: str, ready: str) -> None:
+    """Call a start script, and wait until its file says that it is ready."""
     with Path(f"{name}.log").open("w") as log:
         processes[name] = subprocess.Popen([f"{folder}/start.sh"], stdout=log, stderr=log)
+    atexit.register(processes[name].terminate)
     while not Path(folder, ready).exists():
         assert processes[name].poll() is None, Path(f"{name}.log").read_text()
         time.sleep(0.2)
-    print(name, "is ready")
 
 
 start("hub", "federation/hub", "flower/nodes.json")
-for site in ("north", "south", "clinic"):
-    start(site, f"federation/sites/{site}", "node.sock")
+for name in ("north", "south", "clinic"):
+    start(name, f"federation/sites/{name}", "node.sock")
 
-# %% language="bash"
-# panas deploy check --site federation/sites/north
+# %%
+shell("panas deploy check --site federation/sites/north")
 
 # %% [markdown]
 # ## The hub leads a run
@@ -92,19 +107,15 @@ for site in ("north", "south", "clinic"):
 # The settings make it small enough for a notebook.
 
 # %%
-small = """
+_ = Path("small.toml").write_text("""
 search = { population = 2, generations = 0, epochs = 1, max_blocks = 3, student_steps = 50 }
 network = { width = 16, features = 16 }
 training.student_steps = 50
 tuning.trials = 0
 federation.baselines = false
 privacy = { network = "stays", epsilon = 4.0, delta = 1e-4 }
-"""
-_ = Path("small.toml").write_text(small)
-
-# %% language="bash"
-# panas run small.toml --hub federation/hub --public-data public.npz --out run 2> progress.txt
-# grep warning progress.txt
+""")
+shell("panas run small.toml --hub federation/hub --public-data public.npz --out run")
 
 # %% [markdown]
 # The clinic refused, and the run went on without it.
@@ -113,28 +124,32 @@ _ = Path("small.toml").write_text(small)
 #
 # One noised release of each site that took part. No sample, no accuracy of a site, no path.
 
-# %% language="bash"
-# panas deploy status --hub federation/hub --run run
-# cd run/server
-# find . -type f -not -name ".*" -size +0 | sort | xargs ls -s --block-size=1K
+# %%
+shell("panas deploy status --hub federation/hub --run run")
+shell("find run/server -name '*.safetensors' | sort | xargs du -b")
 
 # %% [markdown]
 # ## What the clinic knows
 #
-# The hub got a code. The reason stands in the clinic's own log, and its ledger was not touched.
+# The hub got a code. The reason is in the clinic's own log, and its ledger was not charged.
 
-# %% language="bash"
-# cut -d'"' -f1- federation/sites/clinic/node.log | head -n 3
-# panas deploy status --site federation/sites/clinic
+# %%
+for line in Path("federation/sites/clinic/node.log").read_text().splitlines():
+    entry = json.loads(line)
+    print(entry["verb"], entry["run"], entry["code"], "-", entry["reason"])
+shell("panas deploy status --site federation/sites/clinic")
 
 # %% [markdown]
 # ## What north knows
 #
 # It was asked for one release and got one head. Its network and its predictor stayed.
 
-# %% language="bash"
-# panas deploy status --site federation/sites/north
-# ls federation/sites/north/runs/run/models
+# %%
+for line in Path("federation/sites/north/node.log").read_text().splitlines():
+    entry = json.loads(line)
+    print(f"{entry['verb']:8} {entry['code']:6} {entry['seconds']:6.1f} s")
+shell("panas deploy status --site federation/sites/north")
+shell("ls federation/sites/north/runs/run/models")
 
 # %% [markdown]
 # The release that north keeps is the one that the hub has, byte for byte.
