@@ -156,8 +156,16 @@ settings = {
 }
 _ = dprbft.simulate("run", settings)
 audit = attacks.audit_run(Path("run"))
+lines = [
+    "| site | verdict | R² of the best attack | of the best control | epsilon |",
+    "|---|---|---|---|---|",
+]
 for site in audit.clients:
-    print(f"{site.name}: {site.verdict.upper()}; {site.evidence}")
+    lines.append(
+        f"| {site.name} | **{site.verdict}** | {site.best.r2:.2f} | {site.bar.r2:.2f} "
+        f"| {site.epsilon:.2f} |"
+    )
+Markdown("\n".join(lines))
 
 # %%
 Image("run/audit/client-000-images.png")

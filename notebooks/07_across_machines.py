@@ -134,9 +134,8 @@ shell("find run/server -name '*.safetensors' | sort | xargs du -b")
 # The hub got a code. The reason is in the clinic's own log, and its ledger was not charged.
 
 # %%
-for line in Path("federation/sites/clinic/node.log").read_text().splitlines():
-    entry = json.loads(line)
-    print(entry["verb"], entry["run"], entry["code"], "-", entry["reason"])
+last = json.loads(Path("federation/sites/clinic/node.log").read_text().splitlines()[-1])
+print(f"{last['verb']} of {last['run']}: {last['code']}, {last['reason']}")
 shell("panas deploy status --site federation/sites/clinic")
 
 # %% [markdown]
@@ -147,8 +146,8 @@ shell("panas deploy status --site federation/sites/clinic")
 # %%
 for line in Path("federation/sites/north/node.log").read_text().splitlines():
     entry = json.loads(line)
-    print(f"{entry['verb']:8} {entry['code']:6} {entry['seconds']:6.1f} s")
-shell("panas deploy status --site federation/sites/north")
+    if entry["verb"] != "hello":
+        print(f"{entry['verb']:8} {entry['code']:6} {entry['seconds']:6.1f} s")
 shell("ls federation/sites/north/runs/run/models")
 
 # %% [markdown]

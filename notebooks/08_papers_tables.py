@@ -33,7 +33,7 @@ from panas_cli import shell
 
 experiments = Path("../experiments").resolve()
 os.chdir(tempfile.mkdtemp())  # all files go here
-shutil.copytree(experiments, "experiments")
+_ = shutil.copytree(experiments, "experiments")
 for file in sorted(Path("experiments").glob("*.toml")):
     print(f"{file.name:24} {tomllib.loads(file.read_text())['title']}")
 

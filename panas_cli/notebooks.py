@@ -20,7 +20,8 @@ TERMINAL = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 def shell(command: str, code: int = 0) -> None:
     """Run a command of the shell, and print it with its output, warnings and errors.
 
-    `panas` is that of this installation. BadInput if the command ends with another exit code.
+    `panas` is that of this installation; paths below the current folder are printed as relative.
+    BadInput if the command ends with another exit code.
 
     Args:
         command: one line, run by `bash` in the current folder.
@@ -35,7 +36,7 @@ def shell(command: str, code: int = 0) -> None:
         check=False,
     )
     lines = [line for line in done.stderr.splitlines(True) if line.startswith(QUIET)]
-    sys.stdout.write("".join([done.stdout, *lines]))
+    sys.stdout.write("".join([done.stdout, *lines]).replace(f"{Path.cwd()}{os.sep}", ""))
     if done.returncode != code:
         raise BadInput(f"expected exit code {code}, got {done.returncode}: {done.stderr[-2000:]}")
     if code:
