@@ -137,8 +137,8 @@ axis.invert_yaxis()
 figure.tight_layout()
 
 # %% [markdown]
-# Bad settings undo what public samples have taught. Nobody knows beforehand which are bad. Differences within the intervals
-# may be luck.
+# Bad settings undo what public samples have taught. Trials show which are bad, at no cost in privacy. Differences
+# within the intervals may be luck.
 #
 # ## What is left
 #

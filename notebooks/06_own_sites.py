@@ -86,10 +86,11 @@ Image("runs/first/ladder.png")
 # %% [markdown]
 # ## What the ledger says
 #
-# The owner of `north` sees what was spent, on what, and what a further run may ask for.
+# The owner of `north` sees what was spent, on what, and what a further run may ask for. Without
+# `sed`, the command also lists what no epsilon covers.
 
 # %%
-shell("panas ledger sites/north")
+shell("panas ledger sites/north | sed '/^not covered/,$d'")
 
 # %% [markdown]
 # ## A second run, and a refusal
