@@ -14,7 +14,7 @@ def test_a_command_is_printed_with_its_output_and_errors(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORCE_COLOR", "1")
     shell("echo $PWD/a; echo colour $FORCE_COLOR; echo 'warning: act' >&2; echo 'stage 1' >&2")
-    expected = ["a", "colour ", "warning: act"]
+    expected = ["a", "colour", "warning: act"]
     assert capsys.readouterr().out.splitlines()[1:] == expected
 
 
