@@ -1,19 +1,20 @@
-"""`dprbft.simulate`: a federation on this machine, in one call, and its summary.
+"""`dprbft.simulate`: a federation on this machine, in one call; `dprbft.view_run`: what it made.
 
-What `panas run` does without its screen; the audit is `attacks.audit.run.audit_run`.
+What `panas run` does without its screen; the audit is `attacks.audit_run`.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dprbft.config.files import build_config, with_paths
+from dprbft.config.files import build_config, load_config, with_paths
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import read_sites
 from dprbft.run.directory import Ground, OpenRun, hold, prepare
 from dprbft.run.events import Listener
 from dprbft.run.stages import all_stages, begin
 from dprbft.run.summary import summarise
+from dprbft.run.view import RunView
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import check_device
 from panas.runtime.pool import check_workers
@@ -72,6 +73,18 @@ def simulate(
         begin(opened, ground)
         all_stages(opened)
     return summarise(run, config)
+
+
+@checked
+def view_run(run: str | Path) -> RunView:
+    """A run on this machine as its simulator or auditor sees it: sites, samples, releases.
+
+    BadInput if there is no run, or if its sites are elsewhere.
+
+    Privacy: what it shows is private to each site, and covered by nothing.
+    """
+    read_sites(Path(run))
+    return RunView(Path(run), load_config(Path(run)))
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Hello, facts_text
+from dprbft.messages import Hello, Release, facts_text
 from dprbft.paths import (
     SitePaths,
     facts_file,
@@ -13,14 +13,16 @@ from dprbft.paths import (
     public_file,
     read_sites,
     report_file,
+    sent_file,
     state_file,
     unlabelled_file,
 )
 from dprbft.site.data import SiteData, changed
-from dprbft.site.site import data_of, public_of
+from dprbft.site.site import data_of, public_of, spec_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap, read_map
+from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 
 
@@ -65,6 +67,18 @@ class RunView:
         """A site's samples."""
         paths, config = self.sites[index], self.config.model_dump_json()
         return data_of(paths, config, facts_text(self.facts), changed(paths))
+
+    def release(self, index: int, round: int = 1) -> Release:
+        """What a site sent in a round; BadInput if it sent nothing, or a masked vector."""
+        path = sent_file(self.sites[index].home, round)
+        if not path.is_file():
+            raise BadInput(
+                f"expected a release of round {round} by {self.sites[index].name}, found none; a "
+                "site that takes part in a secure sum sends a masked vector instead"
+            )
+        phi, classes = self.feature_map, self.facts.classes
+        width = spec_of(self.config, self.facts).width if phi is None else phi.width
+        return Release.from_bytes(path.read_bytes(), width=width, classes=classes)
 
     def hello(self, index: int) -> bytes:
         """What the run tells a site."""

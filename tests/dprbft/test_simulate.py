@@ -29,7 +29,7 @@ def test_settings_have_full_names_or_stand_in_sections() -> None:
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    assert dir(dprbft) == ["simulate"]
+    assert dir(dprbft) == ["Release", "RunView", "simulate", "view_run"]
     for settings, says in (
         ({"data.datset": "x.npz"}, "datset"),
         ({"data.dataset": "missing.npz"}, "missing.npz"),
@@ -70,3 +70,28 @@ def test_a_run_of_ones_own_arrays_goes_on_where_it_was(
     )
     assert [c["ledger"] for c in again["clients"]] == [c["ledger"] for c in summary["clients"]]
     assert read_json(tmp_path / "run" / "summary.json") == again
+
+
+@pytest.mark.slow
+def test_a_view_shows_what_each_site_holds_and_sent(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected a run directory"):
+        dprbft.view_run(tmp_path)
+    settings = {
+        **{name: value for name, value in SMALL.items() if name != "federation.rounds"},
+        "federation": {"method": "joined", "baselines": False},
+        "privacy.epsilon": 8.0,
+        "data.dataset": "digits",
+        "training.student_steps": 10,
+        "search.student_steps": 10,
+    }
+    dprbft.simulate(tmp_path / "run", settings)
+    view = dprbft.view_run(tmp_path / "run")
+    phi, release = view.feature_map, view.release(1)
+    assert phi is not None
+    assert (release.site, release.round, release.kind) == (1, 1, "moments")
+    assert release.arrays["B"].shape == (10, phi.width)
+    sent = view.sites[1].home / "releases/round-001.safetensors"
+    assert release.to_bytes() == sent.read_bytes()
+    assert len(view.site(1).train) > 0
+    with pytest.raises(BadInput, match="a release of round 2 by client-001, found none"):
+        view.release(1, 2)

@@ -35,6 +35,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "FORCE_COLOR": "",  # set, as by a notebook's kernel, it would colour the JSON that is read here
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
