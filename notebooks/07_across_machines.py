@@ -15,7 +15,7 @@
 # # Across machines
 #
 # A hub and three sites, each in processes of its own, talk through Flower over TLS. Here all are on one machine; on several
-# the commands are the same ([deployment](../docs/deploy.md)). In the end you have seen a run from all sides: what the hub
+# the commands are the same ([deployment](../docs/how-to/deploy.md)). In the end you have seen a run from all sides: what the hub
 # holds, what a site holds, and why one site refused.
 
 # %%

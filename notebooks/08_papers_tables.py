@@ -91,4 +91,4 @@ table("table-3", "method | column | up")
 # panas compare experiments/dpfnas-table-1.toml --size full --data-root DIR --out runs/table-1-full
 # ```
 #
-# `--resume` continues after a stop. Our results at size `cpu` are in [the documentation](../docs/reproduction.md).
+# `--resume` continues after a stop. Our results at size `cpu` are in [the documentation](../docs/results/papers.md).

@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"tutorials/{path.stem}.md", text.replace("](../docs/", "](../"))
     add("reference/commands.md", reference.commands())
     add("reference/settings.md", reference.settings())
-    for package in ("panas", "dprbft"):
+    for package in ("panas", "dprbft", "attacks"):
         add(f"reference/{package}.md", reference.api(package))
     return files
 
