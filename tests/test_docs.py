@@ -16,6 +16,7 @@ import torch
 import typer
 from forked import commands_of_scripts, run_script
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
@@ -157,19 +158,88 @@ def call_all(
     """Commands one after the other, at a small size, where new samples of digits lie."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
-    x = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
-    np.savez("new.npz", x=x)
-    Path("pictures").mkdir()
-    Image.fromarray(x[0]).save("pictures/one.png")
+    write_data()
     for line in lines:
         assert line.startswith("panas ")
-        small = f" {' '.join(TINY.split())} --clients 3" if " run " in line else ""
-        small = "" if "--resume" in line else small
+        small = ""
+        if re.match("panas (run|plan|search) ", line) and "--resume" not in line:
+            small = f" {' '.join(TINY.split())}"
+            small += "" if "--sites" in line or "--clients" in line else " --clients 3"
         monkeypatch.setattr(sys, "argv", shlex.split(f"{line}{small}"))
         with pytest.raises(SystemExit) as stop:
             main()
         text = capsys.readouterr().err[-2000:]
         assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, text)
+
+
+def write_data() -> None:
+    """What the commands of the pages read: archives, tables, pictures and a network."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (5, 8, 8), dtype=np.uint8)
+    np.savez("new.npz", x=x)
+    Path("pictures").mkdir()
+    Image.fromarray(x[0]).save("pictures/one.png")
+    images, y = load_digits(return_X_y=True)
+    images = (images.reshape(-1, 8, 8) * 255 / 16).astype(np.uint8)
+    shares = np.split(rng.permutation(len(y))[:620], [120, 240, 320])
+    for name, rows in zip(("north", "east", "open", "train"), shares, strict=True):
+        cut = len(rows) * 2 // 3
+        parts = {"train": rows[:cut], "test": rows[cut:]}
+        archive = {f"{k}_images": images[r] for k, r in parts.items()}
+        np.savez(f"{name}.npz", **archive, **{f"{k}_labels": y[r] for k, r in parts.items()})
+        cells = [[*images[r, 2:4, 4], f"class {y[r] % 2}", r] for r in rows]
+        lines = ["age,dose,diagnosis,patient_id", *(",".join(map(str, c)) for c in cells)]
+        Path(f"{name}.csv").write_text("\n".join(lines))
+    for name, label in (("open", "diagnosis"), ("table", "Class")):  # without patients
+        table = Path("open.csv" if name == "open" else "train.csv").read_text()
+        table = re.sub(r",\w+$", "", table, flags=re.M).replace("diagnosis", label)
+        Path(f"{name}.csv").write_text(table)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    batch = {"input": {0: torch.export.Dim("n", min=1, max=4096)}}
+    torch.export.save(
+        torch.export.export(network, (torch.zeros(2, 1, 8, 8),), dynamic_shapes=batch), "net.pt2"
+    )
+
+
+RUNS = ("how-to/report.md", "how-to/audit-model.md")
+"""Pages whose commands take runs that exist."""
+STOOD_IN = {
+    "--dataset fashion-mnist --data-root DIR": "",
+    "--data-root DIR": "",
+    "--size cpu": "--size smoke",
+    "--accuracy 0.98 ": "",
+}
+"""What a page says, and what a test without large data does in its place."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "page",
+    [
+        "explanation/proofs.md",
+        pytest.param("how-to/audit-model.md", marks=pytest.mark.thorough),
+        pytest.param("how-to/compare.md", marks=pytest.mark.thorough),
+        "how-to/edge-devices.md",
+        "how-to/hospitals.md",
+        "how-to/own-data.md",
+        pytest.param("how-to/report.md", marks=pytest.mark.thorough),
+        pytest.param("how-to/run.md", marks=pytest.mark.thorough),
+    ],
+)
+def test_the_commands_of_a_page_run_one_after_the_other(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    blocks = [str(s.values[0]) for s in snippets("") if str(s.id).startswith(f"docs/{page}")]
+    lines = [x.partition("#")[0].strip() for b in blocks for x in b.splitlines()]
+    lines = [" ".join(x.split()) for x in lines if x.startswith("panas ")]
+    for said, done in STOOD_IN.items():
+        lines = [x.replace(said, done) for x in lines]
+    if page in RUNS:
+        names = sorted({name for x in lines for name in re.findall(r"runs/\w", x)})
+        lines[:0] = [f"panas run --out {name}" for name in names]
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    call_all(lines, tmp_path, monkeypatch, capsys)
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
