@@ -11,7 +11,7 @@ size; a few random ones are measured, and their spread says how sure a forecast 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 import torch
 from torch import nn
@@ -113,8 +113,8 @@ def _mean(results: Sequence[Pace]) -> Pace:
     return Pace(
         plain,
         line("private"),
-        fmean(r.picture for r in results),
-        fmean(r.slowness for r in results),
+        median(r.picture for r in results),
+        median(r.slowness for r in results),
         (times[0], times[-1]),
     )
 
