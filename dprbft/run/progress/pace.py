@@ -87,9 +87,9 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
     spec, rng = spec_of(run.config, run.view.facts), stream(run.config.seed, "forecast")
     space = search_space(run.config, spec, None)
     view = run.view
-    rounds = run.config.federation.family.name == "rounds"
     phi = None if view.feature_map is None or view.facts.columns else view.feature_map
-    work = _Work(spec, phi, device, rounds and run.config.some_private, run.config.seed)
+    trains_privately = run.config.some_private and not run.config.federation.family.has_map
+    work = _Work(spec, phi, device, trains_privately, run.config.seed)
     genomes = [random_genome(space, rng) for _ in range(max(GENOMES, 2 * workers))]
     with Pool(workers, work, preload=("dprbft.methods.serve",)) as pool:
         for _ in pool.map(_ready, range(workers)):

@@ -90,10 +90,8 @@ def test_what_spares_training_is_counted():
 
 def test_what_does_not_train_takes_as_long_as_the_machine_is_slow():
     config = build_config({"federation": {"method": "dprbft"}})
-    one, two = (
-        costs(config, IMAGES, 100, 50, replace(PASSES, plain=Line(0, 0), slowness=s))
-        for s in (1, 2)
-    )
+    still = replace(PASSES, plain=Line(0, 0))
+    one, two = (costs(config, IMAGES, 100, 50, replace(still, slowness=s)) for s in (1, 2))
     for stage in ("search", "audit"):
         assert 0 < one[stage].each == pytest.approx(two[stage].each / 2)
 
@@ -143,7 +141,7 @@ def test_settings_are_rehearsed_where_a_run_would():
         return costs(config, IMAGES, public, 200, pace)["tune"].once
 
     assert once(500) > 3
-    assert once(300) == once(500, network="stays") == once(2000) != once(500)  # 2000: another size
+    assert once(300) == once(500, network="stays") == once(4000) != once(500)
 
 
 def test_a_forecast_is_for_the_sites_that_have_something_to_do(
