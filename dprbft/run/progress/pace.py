@@ -88,8 +88,7 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
     space = search_space(run.config, spec, None)
     view = run.view
     phi = None if view.feature_map is None or view.facts.columns else view.feature_map
-    trains_privately = run.config.some_private and not run.config.federation.family.has_map
-    work = _Work(spec, phi, device, trains_privately, run.config.seed)
+    work = _Work(spec, phi, device, run.config.some_private, run.config.seed)
     genomes = [random_genome(space, rng) for _ in range(max(GENOMES, 2 * workers))]
     with Pool(workers, work, preload=("dprbft.methods.serve",)) as pool:
         for _ in pool.map(_ready, range(workers)):
