@@ -5,7 +5,7 @@ anew, with more noise (`panas.privacy.calibration.rescale_noise`); where no nois
 site skips the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -78,24 +78,34 @@ def begin(site: Site, planned: Planned) -> Spending:
     return Spending(plan=plan, charges=known, before=known, subset=planned.subset)
 
 
+APART = 8
+"""How many times more or fewer samples a site may have than is usual, in what is told of it."""
+
+
 def spending_for(site: Site, planned: Planned) -> PlannedSpending:
     """Epsilon by phase of all rounds, as the ledger will show it; charges nothing.
 
-    Samples are taken to be as many as is public of the site, or as usual. BudgetExhausted if the
+    The number of samples is public of the site, or near the usual one. BudgetExhausted if the
     budget does not pay for them.
     """
+    if not site.budget.private:
+        return spending_of(site, [list(_charges(site, planned, None))])
+    count, n = counting_event(site), planned.samples
+    counts = [] if n is not None or count is None else [count]
+    sizes = [n or site.units] if not counts else [site.units // APART, APART * site.units]
+    plans = [_plan(site, planned, size, [*counts]) for size in sizes]
+    before = [coming(event, "training") for event in counts]
+    return spending_of(site, [[*before, *_charges(site, planned, plan)] for plan in plans])
+
+
+def _charges(site: Site, planned: Planned, plan: Plan | None) -> Iterator[Charge]:
+    """Those of all rounds."""
     rounds = len(rounds_of(site.config, site.id)) if planned.rounds is None else planned.rounds
-    plan, charges = None, list[Charge]()
-    if site.budget.private:
-        n, count = planned.samples, counting_event(site)
-        if n is None and count is not None:
-            charges.append(coming(count, "training"))
-        plan = _plan(site, planned, n or site.units, [c.event for c in charges])
-    training: Event = plan.training_event if plan else Unprotected()
-    release: Event = plan.release_event if plan and plan.releases else Unprotected()
-    charges += rounds * [coming(training, "training", planned.subset)]
-    charges += planned.releases * [coming(release, "release", planned.subset)]
-    return spending_of(site, [charges])
+    for _ in range(rounds):
+        event = plan.training_event if plan else Unprotected()
+        yield coming(event, "training", planned.subset)
+    for _ in range(planned.releases):
+        yield coming(plan.release_event if plan else Unprotected(), "release", planned.subset)
 
 
 def _plan(site: Site, planned: Planned, samples: int, coming: list[Event]) -> Plan:

@@ -82,7 +82,7 @@ PRICES = {
     "dprbft": "dprbft.methods.rounds.price",
     "local": "dprbft.methods.rounds.price",
 }
-"""Modules that say beforehand what they cost; others' methods say it themselves."""
+"""Modules that know what these cost; those of `baselines` say it themselves."""
 
 
 def module_of(name: str) -> ModuleType:
@@ -91,7 +91,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def spending_planner(name: str) -> Callable[[Site], PlannedSpending] | None:
-    """What says beforehand what a site's ledger will show; None where a method does not."""
+    """What knows the epsilons that a site's ledger will show; None where a method does not."""
     home = importlib.import_module(PRICES[name]) if name in PRICES else module_of(name)
     planner: Callable[[Site], PlannedSpending] | None = getattr(home, "planned_spending", None)
     return planner

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event
+from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.charge import PHASES, Charge, Entry, Phase
 
 Span = tuple[float, float]
@@ -17,6 +18,7 @@ class PlannedSpending:
 
     phases: Mapping[Phase, Span]
     total: Span
+    delta: float  # at which they hold: that of the site's owner
 
 
 def coming(event: Event, phase: Phase, subset: str = "train") -> Charge:
@@ -46,17 +48,27 @@ def spending_of(site: Site, plans: Iterable[Sequence[Charge]]) -> PlannedSpendin
 
     Privacy: charges nothing, and reads no sample.
     """
-    run = site.paths.run
-    account = site.ledger.account().as_owned(run)
+    return priced(account_of(site), plans)
+
+
+def account_of(site: Site) -> Account:
+    """The account as `panas ledger` shows it of the run, at its owner's delta."""
+    return site.ledger.account().as_owned(site.paths.run)
+
+
+def priced(account: Account, plans: Iterable[Sequence[Charge]]) -> PlannedSpending:
+    """What an account will show, under one of several plans.
+
+    Args:
+        account: with what counts as spent already.
+        plans: what will be charged besides, at least one.
+    """
     accounts = [
-        replace(
-            account,
-            entries=(*account.entries, *(Entry("", 0.0, replace(c, run=run)) for c in charges)),
-        )
+        replace(account, entries=(*account.entries, *(Entry("", 0.0, c) for c in charges)))
         for charges in plans
     ]
     phases = {phase: span(a.spent(phase) for a in accounts) for phase in PHASES}
-    return PlannedSpending(phases, span(a.spent() for a in accounts))
+    return PlannedSpending(phases, span(a.spent() for a in accounts), account.budget.delta)
 
 
 def span(values: Iterable[float]) -> Span:

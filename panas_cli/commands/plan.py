@@ -114,6 +114,7 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
         },
         "epsilon": max(totals, default=None),
         "epsilon_range": list(span(totals)) if totals else None,
+        "epsilon_delta": max((s.delta for s in spending), default=config.privacy.delta),
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
         # Updates are as large as networks that are not made yet.
@@ -163,6 +164,8 @@ def _show(record: dict[str, Any]) -> None:
             [*spent, ["in all", span_text(record["epsilon_range"], ".3f")]],
             left=1,
         )
+        if record["epsilon_delta"] != record["delta"]:
+            print_words(f"epsilons are at the owners' delta, {record['epsilon_delta']:g}")
     else:
         print_words("epsilon: at most the budget; the method does not say more before it runs")
     print_words(

@@ -6,35 +6,81 @@ from pathlib import Path
 
 import pytest
 
-from panas.runtime.store import read_json
+from dprbft.run.progress import forecast as work
+from dprbft.run.progress.pace import Line, Pace
+
+PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0)
+
+
+def _without_start(text: str) -> list[str]:
+    """A plan without the times of what came before it."""
+    return [line for line in text.splitlines() if not line.startswith(("start", "in all"))]
+
+
+ROUNDS = ("--set", "federation.rounds=2")
+UNACCOUNTED = ("--set", "privacy.search=unaccounted", "--set", "privacy.allow_unprotected=true")
+METHODS = {
+    "joined": ("--method", "joined"),
+    "secure sum": ("--method", "joined", "--set", "privacy.trust=secure-sum"),
+    "stays": ("--method", "joined", "--set", "privacy.network=stays"),
+    "dprbft": ("--method", "dprbft", *ROUNDS),
+    "dprbft, tuned": ("--method", "dprbft", *ROUNDS, "--set", "tuning.trials=2"),
+    "local": ("--method", "local", *ROUNDS, "--set", "privacy.search=data-free"),
+    "paper": ("--method", "dprbft", *ROUNDS, *UNACCOUNTED),
+    "fedavg": ("--method", "fedavg", *ROUNDS),
+    "fedproto": ("--method", "fedproto", *ROUNDS),
+}
+SURE = ("joined", "secure sum", "stays", "paper")
+"""Whose epsilons neither tuning nor a noised number of samples decides."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--set", "privacy.trust=secure-sum"),
-        ("--set", "privacy.network=stays"),
-    ],
-)
-def test_a_plan_has_the_epsilon_that_the_run_spends(
-    options: tuple[str, ...], cli: Callable, tiny: Callable, tmp_path: Path
+@pytest.mark.parametrize("name", METHODS)
+def test_a_plan_has_the_epsilons_that_the_ledger_shows(
+    name: str, cli: Callable, tiny: Callable, tmp_path: Path
 ):
-    clients = {"federation__clients": "4"} if "privacy.trust=secure-sum" in options else {}
-    asked = [*tiny(network__features="16", data__public_limit="60", **clients), *options]
-    asked += ["--method", "joined"]
+    asked = [*tiny(network__features="16", data__public_limit="60", federation__clients="4")]
+    asked += METHODS[name]
+    if name in ("fedavg", "fedproto"):
+        asked = ["--dataset", "digits", "--set", "data.limit=400", "--clients", "4", *METHODS[name]]
     planned = cli("plan", *asked, "--json")
     assert planned.code == 0, planned.err
     plan = json.loads(planned.out)
-    assert cli("run", *asked, "--out", tmp_path / "r", "--workers", 1).code == 0
-    summary = read_json(tmp_path / "r" / "summary.json")
-    spent = max(c["epsilon"]["spent"] for c in summary["clients"])
-    assert plan["epsilon"] == pytest.approx(spent, rel=1e-6)
-    sites = len(summary["clients"])
-    sent = summary["communication"]["up_bytes"] / sites
-    assert sent <= plan["most_bytes_up"] <= 3 * sent + 4096
-    assert [s["stage"] for s in plan["stages"]] == ["join", "search", "tune", "train", "audit"]
+    ran = cli("run", *asked, "--out", tmp_path / "r", "--workers", 1)
+    assert ran.code == 0, ran.err
+    cards = json.loads(cli("ledger", tmp_path / "r", "--json").out)["clients"]
+    spans = {"spent": plan["epsilon_range"], **plan["epsilon_by_step"]}
+    assert set(spans) == {"spent", "search", "training", "release"}
+    for card in cards:
+        assert float(card["spent"]) > 0
+        for step, span in spans.items():
+            least, most = map(float, span)
+            error = 1e-6 if name in SURE else 0.01
+            assert least * (1 - error) <= float(card[step]) <= most * (1 + error), step
+            assert least == most or name not in SURE
+    assert plan["epsilon"] == plan["epsilon_range"][1]
+    if name == "joined":
+        sent = json.loads((tmp_path / "r" / "summary.json").read_text())["communication"]
+        each = sent["up_bytes"] / len(cards)
+        assert each <= plan["most_bytes_up"] <= 3 * each + 4096
+        assert [s["stage"] for s in plan["stages"]] == ["join", "search", "tune", "train", "audit"]
+        least, most = plan["seconds_range"]
+        assert 0 < plan["start_seconds"] < least <= plan["seconds"] <= most
+
+
+def test_a_dry_run_is_the_plan_and_touches_nothing(
+    cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work, "measured", lambda run, workers, device: PACE)
+    asked = tiny()
+    planned, dry = cli("plan", *asked), cli("run", *asked, "--dry-run", "--out", tmp_path / "r")
+    assert planned.code == dry.code == 0, dry.err
+    assert "charged for" in dry.out
+    assert _without_start(dry.out) == _without_start(planned.out)
+    assert list(tmp_path.iterdir()) == []
+    refused = cli("run", *asked, "--dry-run", "--resume", "--out", tmp_path / "r")
+    assert "expected no --resume" in refused.refusal
 
 
 def test_a_plan_is_a_table_and_leaves_nothing(
@@ -86,7 +132,7 @@ def test_a_plan_tells_infinity_in_words_and_misses_no_site_in_silence(
     open_to_all = tiny(privacy__search="unaccounted", privacy__allow_unprotected="true")
     outcome = cli("plan", *open_to_all, "--json")
     assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out)["stages"][0]["epsilon"] == "infinity"
+    assert json.loads(outcome.out)["epsilon_by_step"]["search"] == ["infinity", "infinity"]
     file = tmp_path / "c.toml"
     file.write_text('[federation]\nsites = ["no/where", "no/there"]\nclients = 2\n')
     assert "expected a site at no/where" in cli("plan", file).refusal

@@ -1,8 +1,10 @@
 """What joining, and all that follows, will have cost a site, as its ledger will show it."""
 
-from dprbft.methods.joined.residual import joining_price
+from dataclasses import replace
+
+from dprbft.methods.joined.residual import joining_events
 from dprbft.methods.joined.tuning import FEWEST
-from dprbft.methods.price import PlannedSpending
+from dprbft.methods.price import PlannedSpending, account_of, coming, priced
 from dprbft.site.site import Site
 
 
@@ -11,16 +13,12 @@ def planned_spending(site: Site) -> PlannedSpending:
 
     Where rehearsals may find that a residual does not pay, the least is that of a site without.
     """
-    price = joining_price(site)
-    least, together = (0.0, price.sent) if may_spare(site) else (price.residual, price.together)
-    return PlannedSpending(
-        {
-            "search": (price.histogram, price.histogram),
-            "training": (least, price.residual),
-            "release": (price.release, price.release),
-        },
-        (together, price.together),
-    )
+    histogram, release, residual = joining_events(site)
+    sent = [coming(e, "search") for e in histogram] + [coming(e, "release") for e in release]
+    plans = [[*sent, *(coming(e, "training") for e in residual)]]
+    if may_spare(site):
+        plans.append(sent)
+    return priced(replace(account_of(site), entries=()), plans)
 
 
 def may_spare(site: Site) -> bool:

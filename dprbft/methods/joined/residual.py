@@ -131,15 +131,20 @@ class JoiningPrice:
     release: float
     residual: float  # of its DP-SGD, by the settings of the rule
     together: float
-    sent: float = 0.0  # of histogram and release together
 
 
 def joining_price(site: Site) -> JoiningPrice:
     """What a site has spent, or will; BudgetExhausted if it cannot pay. Charges nothing."""
+    account, parts = site.account, joining_events(site)
+    together = [event for part in parts for event in part]
+    return JoiningPrice(*(account.price(events) for events in (*parts, together)))
+
+
+def joining_events(site: Site) -> tuple[list[Event], list[Event], list[Event]]:
+    """What histogram, release and residual were charged as, or will be; as `joining_price`."""
     account = site.account
     if not site.budget.private:
-        free: list[Event] = [Unprotected()]
-        return JoiningPrice(*(account.price(free) for _ in range(5)))
+        return [Unprotected()], [Unprotected()], [Unprotected()]
     histogram, release = account.events("search"), account.events("release")
     residual, coming = account.events("training"), list[Event]()
     if not histogram:
@@ -151,7 +156,4 @@ def joining_price(site: Site) -> JoiningPrice:
     if not residual and not site.config.stays:
         settings = settings_by(site, recipe_of(site, share_of(site) if release else 0.0))
         residual = [residual_plan(site, settings, coming).training_event]
-    parts = (histogram, release, residual)
-    together = [event for part in parts for event in part]
-    sent = [*histogram, *release]
-    return JoiningPrice(*(account.price(events) for events in (*parts, together, sent)))
+    return histogram, release, residual

@@ -11,7 +11,7 @@ from dprbft.site.counting import counting_event
 from dprbft.site.results.records import PLANNED_NOISE
 from dprbft.site.search import search_price
 from dprbft.site.site import Site
-from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.plan import Plan
 from panas.privacy.release.kind import event_of, kind_named
@@ -42,7 +42,7 @@ def _before(site: Site) -> Iterator[Charge]:
 
 def _plans(site: Site, before: list[Charge]) -> list[Plan | None]:
     fixed = site.config.training.noise_multiplier
-    paid = [c.event for c in before if not isinstance(c.event, Unprotected)]
+    paid: list[Event] = [c.event for c in before if not isinstance(c.event, Unprotected)]
     if not site.budget.private or not rounds_of(site.config, site.id):
         return [None]
     settings = fixed_settings(site.config)

@@ -11,7 +11,7 @@ size; a few random ones are measured, and their spread says how sure a forecast 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 import torch
 from torch import nn
@@ -87,9 +87,8 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
     spec, rng = spec_of(run.config, run.view.facts), stream(run.config.seed, "forecast")
     space = search_space(run.config, spec, None)
     view = run.view
-    rounds = run.config.federation.family.name == "rounds"
     phi = None if view.feature_map is None or view.facts.columns else view.feature_map
-    work = _Work(spec, phi, device, rounds and run.config.some_private, run.config.seed)
+    work = _Work(spec, phi, device, run.config.some_private, run.config.seed)
     genomes = [random_genome(space, rng) for _ in range(max(GENOMES, 2 * workers))]
     with Pool(workers, work, preload=("dprbft.methods.serve",)) as pool:
         for _ in pool.map(_ready, range(workers)):
@@ -113,8 +112,8 @@ def _mean(results: Sequence[Pace]) -> Pace:
     return Pace(
         plain,
         line("private"),
-        fmean(r.picture for r in results),
-        fmean(r.slowness for r in results),
+        median(r.picture for r in results),
+        median(r.slowness for r in results),
         (times[0], times[-1]),
     )
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,9 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
-from dprbft.run.progress.forecast import NOISE_PASSES, START, Forecast, forecast
+from dprbft.run.progress.forecast import Forecast, forecast
+from dprbft.run.progress.pace import Line, Pace, measured
+from dprbft.run.progress.work import NOISE_BATCH, NOISE_STEPS, STAGES_OF, Cost, Data
 from dprbft.run.view import RunView
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
@@ -38,12 +39,18 @@ def test_a_run_that_is_slower_than_forecast_corrects_it():
 IMAGES = Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="uint8")
 TABLE = Facts(class_names=("a", "b"), shape=(1, 1, 1), dtype="float32", columns=(Column(name="x"),))
 
+PASSES = Pace(Line(0.0, 1.0), Line(0.0, 1.0), picture=0.0, slowness=0.0)
+"""At which a sample's pass takes a second, and nothing else any time."""
 
-def passes_of(config: RunConfig, *facts: Any) -> dict[str, float]:
-    return forecasts.PASSES[config.federation.family.name](config, *facts)
+
+def costs(
+    config: RunConfig, facts: Facts, public: int, own: int, pace: Pace = PASSES
+) -> dict[str, Cost]:
+    work = STAGES_OF[config.federation.family.name]
+    return dict(work(config, Data(facts, public, 0, own), pace, pace))
 
 
-def passes(**changes: object) -> dict[str, float]:
+def each(**changes: object) -> dict[str, float]:
     settings = {
         "search": {
             "population": 4,
@@ -52,7 +59,7 @@ def passes(**changes: object) -> dict[str, float]:
             "initial": None,
             "epochs": 10,
         },
-        "tuning": {"trials": 3},
+        "tuning": {"trials": 3, "batch_sizes": [10]},
         "training": {"epochs": 2, "warm_epochs": 5},
         "federation": {"method": "dprbft", "rounds": 4},
         "audit": {"decoder_epochs": 10, "samples": 20, "threats": []},
@@ -60,25 +67,38 @@ def passes(**changes: object) -> dict[str, float]:
     for key, value in changes.items():
         section, _, name = key.partition("__")
         settings[section] = settings.get(section, {}) | {name: value}
-    return passes_of(build_config(settings), IMAGES, 100, 50)
+    record = costs(build_config(settings), IMAGES, 100, 50)
+    assert all(cost.common == cost.once == 0 for cost in record.values())
+    return {stage: cost.each for stage, cost in record.items()}
 
 
 def test_passes_are_counted_by_hand():
-    result = passes(search__rungs=[])
-    assert result == {
-        "search": (4 + 2 * 2) * 10 * 100,
-        "tune": 3 * 2 * 4 * 100 + 5 * 100,
-        "train": 2 * 4 * 50 + 5 * 100,
-        "audit": 10 * 100,
-    }
+    result = each(search__rungs=[])
+    assert result["search"] == pytest.approx((4 + 2 * 2) * 10 * (0.4 * 100 + 50))
+    assert result["tune"] == pytest.approx(3 * 2 * 4 * 50 + 0.4 * 5 * 100)
+    assert result["train"] == pytest.approx(2 * 4 * 50 + 5 * 100)
+    assert result["audit"] == 0
 
 
 def test_what_spares_training_is_counted():
-    whole, halved = passes(search__rungs=[]), passes(search__rungs=[0.5], search__keep=0.5)
+    whole, halved = each(search__rungs=[]), each(search__rungs=[0.5], search__keep=0.5)
     assert halved["search"] == pytest.approx(0.75 * whole["search"])
-    assert passes(federation__warm_start="none")["train"] == 2 * 4 * 50
-    assert passes(training__noise_multiplier=1.0)["tune"] == 0
-    assert passes(privacy__search="data-free")["search"] < whole["search"] / 10
+    assert each(federation__warm_start="none")["train"] == pytest.approx(2 * 4 * 50)
+    assert each(training__noise_multiplier=1.0)["tune"] < 1
+    assert each(privacy__search="data-free")["search"] == 8 * NOISE_STEPS * NOISE_BATCH
+
+
+def test_what_does_not_train_takes_as_long_as_the_machine_is_slow():
+    config = build_config({"federation": {"method": "dprbft"}})
+    still = replace(PASSES, plain=Line(0, 0))
+    one, two = (costs(config, IMAGES, 100, 50, replace(still, slowness=s)) for s in (1, 2))
+    for stage in ("search", "audit"):
+        assert 0 < one[stage].each == pytest.approx(two[stage].each / 2)
+
+
+def test_steps_on_few_samples_cost_their_overhead():
+    assert Line(2.0, 0.5)(4) == 4.0
+    assert Line(2.0, 0.5).times(3)(4) == 12.0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +108,6 @@ def test_what_spares_training_is_counted():
         (IMAGES, 999, 1000),
         (IMAGES, 2000, 1400),
         (TABLE, 40, 28),
-        (IMAGES, 1, 0),
     ],
 )
 def test_candidates_of_few_images_are_taught_pictures_made_of_them(
@@ -100,25 +119,35 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     config = config.model_copy(
         update={"search": config.search.model_copy(update={"evolution": every})}
     )
-    result = passes_of(config, facts, public, 50)
-    assert result["search"] == 4 * (400 * taught or NOISE_PASSES)
+    result = costs(config, facts, public, 50)
+    assert result["search"].common == pytest.approx(4 * 400 * taught)
 
 
 def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
     def train(network: str = "protected", *, baselines: bool = True) -> float:
         federation = {"method": "joined", "baselines": baselines}
         config = build_config({"federation": federation, "privacy": {"network": network}}, {})
-        return passes_of(config, IMAGES, 2000, 500)["train"]
+        return costs(config, IMAGES, 2000, 500)["train"].each
 
-    assert train() == train(baselines=False) == 25 * 2000
-    assert train("stays", baselines=False) == 25 * 2000 + 30 * 500
-    assert train("stays") == 2 * (25 * 2000 + 30 * 500)
+    assert train() == train(baselines=False) == pytest.approx(25 * 2000)
+    assert train("stays", baselines=False) == pytest.approx(25 * 2000 + 30 * 500)
+    assert train("stays") == pytest.approx(2 * (25 * 2000 + 30 * 500))
+
+
+def test_settings_are_rehearsed_where_a_run_would():
+    def once(public: int, **privacy: object) -> float:
+        config = build_config({"federation": {"method": "joined"}, "privacy": privacy})
+        pace = replace(PASSES, slowness=1.0)
+        return costs(config, IMAGES, public, 200, pace)["tune"].once
+
+    assert once(500) > 3
+    assert once(300) == once(500, network="stays") == once(4000) != once(500)
 
 
 def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
+    monkeypatch.setattr(forecasts, "measured", lambda run, workers, device: PASSES)
     looked: list[int] = []
     real = RunView.site
 
@@ -127,35 +156,62 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
         return real(view, index)
 
     monkeypatch.setattr(RunView, "site", site)
-    config = tiny(federation__clients=3)
+    config = tiny(federation__clients=3, privacy__search="data-free")
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
-    one = passes_of(config, run.view.facts, len(run.view.public), 0)["search"]
+    one = costs(config, run.view.facts, 0, 1)["search"].each
 
     def seconds(*clients: int, workers: int = 1) -> float:
         result = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
         return result.total
 
-    assert seconds(1) == START + one
+    assert seconds(1) == one
     assert looked == [1]
-    assert seconds() == START + 3 * one
-    assert seconds(workers=2) == START + 1.5 * one
-    assert seconds(1, workers=2) == START + one / 2  # both work for the one site
+    assert seconds() == 3 * one
+    assert seconds(workers=2) == 1.5 * one
+    assert seconds(1, workers=2) == one / 2  # both work for the one site
     write_json(search_file(run.view.sites[1].home), {})
-    assert seconds() == START + 2 * one
+    assert seconds() == 2 * one
     assert seconds(1) == 0
 
 
 def test_a_search_for_all_sites_is_counted_once(
     tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
+    monkeypatch.setattr(forecasts, "measured", lambda run, workers, device: PASSES)
     config = tiny(federation__clients=3, federation__method="joined")
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
-    inputs = len(run.view.public)
-    one = passes_of(config, run.view.facts, inputs, 0)["search"]
+    one = costs(config, run.view.facts, len(run.view.public), 0)["search"].common
     for workers in (1, 2):  # who share it out
         result = forecast(run, ["search"], workers=workers, device="cpu")
-        assert result.total == START + one / workers
+        assert result.total == pytest.approx(one / workers)
         assert result.serve_all == {"search"}
+
+
+def test_a_forecast_has_a_range_over_networks(
+    tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pace = replace(PASSES, spread=(0.5, 2.0))
+    monkeypatch.setattr(forecasts, "measured", lambda run, workers, device: pace)
+    config = tiny(federation__method="joined")
+    prepare(tmp_path, config, resume=False)
+    run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
+    result = forecast(run, ["train"], workers=1, device="cpu")
+    assert result.least == pytest.approx(result.total / 2)
+    assert result.most == pytest.approx(result.total * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["joined", "dprbft"])
+def test_a_pace_is_measured_in_every_process(method: str, tiny: Callable, tmp_path: Path):
+    config = tiny(federation__method=method)
+    prepare(tmp_path, config, resume=False)
+    run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
+    for workers in (1, 2):
+        pace = measured(run, workers=workers, device="cpu")
+        assert 1e-5 < pace.plain(32) < 5
+        assert 1e-5 < pace.private(32) < 5
+        assert 0.1 < pace.slowness < 100
+        assert pace.spread[0] <= 1 <= pace.spread[1]
+        assert (pace.picture > 0) == (method == "joined")
