@@ -14,6 +14,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]  # a hook has no package 
 
 import reference  # noqa: E402
 
+HEAD = {"README.md": "---\nhide: [navigation]\n---\n"}
 OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -28,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, uri, content=content))
 
     for name, uri in OUTSIDE.items():
-        add(uri, re.sub(r"\]\(docs/", "](", (ROOT / name).read_text()))
+        add(uri, HEAD.get(name, "") + re.sub(r"\]\(docs/", "](", (ROOT / name).read_text()))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, resources = MarkdownExporter().from_filename(str(path))
         for name, content in resources["outputs"].items():
