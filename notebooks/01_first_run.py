@@ -66,6 +66,7 @@ Image("first/ladder.png")
 
 # %%
 site = dprbft.view_run("first").sites[0]
+shell("panas report first --details > tables.txt")  # draws the networks, too
 Image(site.home / "search/network.png")
 
 # %% [markdown]
