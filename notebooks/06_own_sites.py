@@ -64,12 +64,14 @@ shell("panas site init sites/south --data south.npz --epsilon 8 --delta 1e-5 > s
 # %% [markdown]
 # ## The first run
 #
-# A run asks each site for a share of its budget, here epsilon 3. The file of settings makes it small enough for a
-# notebook; leave it out for your own data.
+# A run asks each site for a share of its budget, here epsilon 3. The server sees only the sum of the three messages, so that
+# the noise of one suffices. The other settings make the run small enough for a notebook; leave them out for your own data.
 
 # %%
 small = """
 preset = "demo"
+privacy.trust = "secure-sum"
+federation.secure_minimum = 3
 search = { generations = 0, max_blocks = 3, widths = [16, 32] }
 training.student_steps = 200
 audit.decoder_epochs = 1
