@@ -5,6 +5,7 @@ So the seconds in all have a range, over networks of the search's space. While t
 has been done corrects it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -84,7 +85,7 @@ def forecast(
         costs = work(run.config, data, pace, _scaled(pace, factor))
         return {s: _seconds(costs[s], s, n, workers) for s, n in counts.items()}
 
-    results = seconds(1.0)
+    results = seconds(pace.liked)
     least, most = (sum(seconds(factor).values()) for factor in pace.spread)
     common = frozenset(stage for stage in counts if run.config.serves_all(stage))
     return Forecast(results, common, least, most)
@@ -99,5 +100,5 @@ def _seconds(cost: Cost, stage: str, sites: int, workers: int) -> float:
     """What a stage takes: few sites share the workers out."""
     alone = min(workers, sites)
     inner = workers // alone if stage in FILES else 1
-    shared = workers if stage in FILES else alone
-    return cost.once + cost.common / shared + cost.each * sites / alone / inner
+    shared = sum(math.ceil(n / workers) * seconds for n, seconds in cost.common)
+    return cost.once + shared + cost.each * sites / alone / inner

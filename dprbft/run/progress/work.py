@@ -58,7 +58,9 @@ class Cost:
     """Seconds of a stage."""
 
     each: float = 0.0  # of one process, for every site
-    common: float = 0.0  # of one process, once for all sites; the processes share it out
+    common: tuple[tuple[int, float], ...] = ()
+    """Once for all sites: groups of so many jobs of so many seconds. The processes share a group
+    out, and begin the next one when it is through."""
     once: float = 0.0  # of all processes, before any site
 
 
@@ -80,8 +82,10 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     if reads:
         taught = taught_to_candidates(data.facts, data.inputs)
         short = long_enough(config.search.optimizer, taught, config.search.student_steps)
-        one = trained_share(config.search.evolution) * _training(short, taught, pace)
-        search = Cost(each=DRAWN * s, common=candidates * (one + SCORED * s))
+        one = _training(short, taught, pace)
+        groups = stretches(config.search.evolution)
+        common = tuple((n, share * one + SCORED * s) for n, share in groups)
+        search = Cost(each=DRAWN * s, common=common)
     else:
         one = NOISE_STEPS * pace.plain(NOISE_BATCH)
         search = Cost(each=DRAWN * s + candidates * one)
@@ -140,8 +144,9 @@ def rounds(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
         looked_at = 0.4 * data.public + data.own if mode.needs_public else data.own
     one = NOISE_STEPS * pace.plain(NOISE_BATCH)
     if looked_at:
-        one = trained_share(config.search.evolution)
-        one *= _training(config.search.optimizer, looked_at, pace)
+        whole = _training(config.search.optimizer, looked_at, pace)
+        trained = sum(n * share for n, share in stretches(config.search.evolution))
+        one = whole * trained / candidates_of(config)
     batches = config.tuning.space.batch_sizes
     trials = config.tuning.config.trials
     tunes = mode.reads_samples and config.some_private and t.noise_multiplier is None
@@ -174,13 +179,21 @@ def candidates_of(config: RunConfig) -> int:
     return evolution.first + evolution.generations * evolution.children
 
 
-def trained_share(evolution: EvolutionConfig) -> float:
-    """Share of a full training that a candidate gets on average, as the slower ones stop."""
-    share, going, before = 0.0, 1.0, 0.0
-    for rung in (*evolution.rungs, 1.0):
-        share += going * (rung - before)
-        going, before = going * evolution.keep, rung
-    return share
+def stretches(evolution: EvolutionConfig) -> list[tuple[int, float]]:
+    """Candidates and the share of a training that they get, group after group, as slower ones stop.
+
+    Where there are rungs, the first candidate of all is trained to the end before the others begin.
+    """
+    result, rungs = list[tuple[int, float]](), (*evolution.rungs, 1.0)
+    for generation in range(evolution.generations + 1):
+        going, before = evolution.children if generation else evolution.first, 0.0
+        if not generation and evolution.rungs:
+            result.append((1, 1.0))
+            going -= 1
+        for rung in rungs:
+            result.append((going, rung - before))
+            going, before = math.ceil(evolution.keep * going), rung
+    return [(n, share) for n, share in result if n]
 
 
 def _training(config: OptimizerConfig, samples: float, pace: Pace) -> float:

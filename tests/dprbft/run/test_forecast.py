@@ -14,10 +14,11 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
 from dprbft.run.progress.forecast import Forecast, forecast
 from dprbft.run.progress.pace import Line, Pace, measured
-from dprbft.run.progress.work import NOISE_BATCH, NOISE_STEPS, STAGES_OF, Cost, Data
+from dprbft.run.progress.work import NOISE_BATCH, NOISE_STEPS, STAGES_OF, Cost, Data, stretches
 from dprbft.run.view import RunView
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
+from panas.evolution.records import EvolutionConfig
 from panas.runtime.store import write_json
 
 
@@ -68,7 +69,7 @@ def each(**changes: object) -> dict[str, float]:
         section, _, name = key.partition("__")
         settings[section] = settings.get(section, {}) | {name: value}
     record = costs(build_config(settings), IMAGES, 100, 50)
-    assert all(cost.common == cost.once == 0 for cost in record.values())
+    assert all(not cost.common and cost.once == 0 for cost in record.values())
     return {stage: cost.each for stage, cost in record.items()}
 
 
@@ -82,7 +83,8 @@ def test_passes_are_counted_by_hand():
 
 def test_what_spares_training_is_counted():
     whole, halved = each(search__rungs=[]), each(search__rungs=[0.5], search__keep=0.5)
-    assert halved["search"] == pytest.approx(0.75 * whole["search"])
+    first, later = 1 + 0.5 * 3 + 0.5 * 2, 2 * (0.5 * 2 + 0.5 * 1)
+    assert halved["search"] == pytest.approx((first + later) / 8 * whole["search"])
     assert each(federation__warm_start="none")["train"] == pytest.approx(2 * 4 * 50)
     assert each(training__noise_multiplier=1.0)["tune"] < 1
     assert each(privacy__search="data-free")["search"] == 8 * NOISE_STEPS * NOISE_BATCH
@@ -99,6 +101,12 @@ def test_what_does_not_train_takes_as_long_as_the_machine_is_slow():
 def test_steps_on_few_samples_cost_their_overhead():
     assert Line(2.0, 0.5)(4) == 4.0
     assert Line(2.0, 0.5).times(3)(4) == 12.0
+
+
+def test_slower_candidates_stop():
+    config = EvolutionConfig(population=4, generations=1, initial=None, offspring=5)
+    assert stretches(config) == [(1, 1.0), (3, 0.5), (1, 0.5), (5, 0.5), (2, 0.5)]
+    assert stretches(replace(config, rungs=())) == [(4, 1.0), (5, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,7 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
         update={"search": config.search.model_copy(update={"evolution": every})}
     )
     result = costs(config, facts, public, 50)
-    assert result["search"].common == pytest.approx(4 * 400 * taught)
+    assert result["search"].common == ((4, pytest.approx(400 * taught)),)
 
 
 def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
@@ -182,17 +190,18 @@ def test_a_search_for_all_sites_is_counted_once(
     config = tiny(federation__clients=3, federation__method="joined")
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(read_sites(tmp_path)))
-    one = costs(config, run.view.facts, len(run.view.public), 0)["search"].common
-    for workers in (1, 2):  # who share it out
+    groups = costs(config, run.view.facts, len(run.view.public), 0)["search"].common
+    for workers in (1, 2):  # who share each group out
         result = forecast(run, ["search"], workers=workers, device="cpu")
-        assert result.total == pytest.approx(one / workers)
+        each = [seconds * -(-n // workers) for n, seconds in groups]
+        assert result.total == pytest.approx(sum(each))
         assert result.serve_all == {"search"}
 
 
 def test_a_forecast_has_a_range_over_networks(
     tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    pace = replace(PASSES, spread=(0.5, 2.0))
+    pace = replace(PASSES, spread=(0.5, 2.0), liked=1.0)
     monkeypatch.setattr(forecasts, "measured", lambda run, workers, device: pace)
     config = tiny(federation__method="joined")
     prepare(tmp_path, config, resume=False)
