@@ -24,16 +24,17 @@ from panas.training.sgd import OptimizerConfig, steps_of
 NOISE_STEPS, NOISE_BATCH = 60, 32  # of a genome that is scored on noise
 
 # Seconds on the machine of `pace.REFERENCE`.
-AUDIT = 2.5  # until the processes of an audit have come up
-GAUSSIAN_PROCESS = 2.5  # until its libraries have
-TRIAL = 0.2  # of the surrogate, beside what is tried
-RESIDUAL_STEP = 5e-4  # of a linear residual's DP-SGD
-CALIBRATION = 0.4  # of the least noise at one batch size
+AUDIT = 1.5  # until the processes of an audit have come up
+GAUSSIAN_PROCESS = 1.5  # until its libraries have
+TRIAL = 0.12  # of the surrogate, beside what is tried
+RESIDUAL_STEP = 3e-4  # of a linear residual's DP-SGD
+CALIBRATION = 0.3  # of the least noise at one batch size
 JOIN, DRAWN, TUNED = 0.2, 0.6, 0.2  # of each site, beside trainings
 REPORT, ALONE, TABLE = 0.5, 0.4, 0.5  # what a site measures, its rival, and a table's models
+LATER = 1.25  # times as long as first candidates take all of a search, which grow (ten runs)
 SCORED = 0.03  # of each candidate
 ROUND = 0.1  # of a round, beside training
-MEMBERSHIP, ATTACK = 0.6, 1.7  # on a network, and on what a site released
+MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
 DECODED = 32  # pictures of a decoder's step
 
@@ -82,7 +83,7 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     if reads:
         taught = taught_to_candidates(data.facts, data.inputs)
         short = long_enough(config.search.optimizer, taught, config.search.student_steps)
-        one = _training(short, taught, pace)
+        one = LATER * _training(short, taught, pace)
         groups = stretches(config.search.evolution)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
         search = Cost(each=DRAWN * s, common=common)
@@ -144,7 +145,7 @@ def rounds(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
         looked_at = 0.4 * data.public + data.own if mode.needs_public else data.own
     one = NOISE_STEPS * pace.plain(NOISE_BATCH)
     if looked_at:
-        whole = _training(config.search.optimizer, looked_at, pace)
+        whole = LATER * _training(config.search.optimizer, looked_at, pace)
         trained = sum(n * share for n, share in stretches(config.search.evolution))
         one = whole * trained / candidates_of(config)
     batches = config.tuning.space.batch_sizes

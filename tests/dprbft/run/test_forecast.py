@@ -14,7 +14,15 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
 from dprbft.run.progress.forecast import Forecast, forecast
 from dprbft.run.progress.pace import Line, Pace, measured
-from dprbft.run.progress.work import NOISE_BATCH, NOISE_STEPS, STAGES_OF, Cost, Data, stretches
+from dprbft.run.progress.work import (
+    LATER,
+    NOISE_BATCH,
+    NOISE_STEPS,
+    STAGES_OF,
+    Cost,
+    Data,
+    stretches,
+)
 from dprbft.run.view import RunView
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
@@ -75,7 +83,7 @@ def each(**changes: object) -> dict[str, float]:
 
 def test_passes_are_counted_by_hand():
     result = each(search__rungs=[])
-    assert result["search"] == pytest.approx((4 + 2 * 2) * 10 * (0.4 * 100 + 50))
+    assert result["search"] == pytest.approx(LATER * (4 + 2 * 2) * 10 * (0.4 * 100 + 50))
     assert result["tune"] == pytest.approx(3 * 2 * 4 * 50 + 0.4 * 5 * 100)
     assert result["train"] == pytest.approx(2 * 4 * 50 + 5 * 100)
     assert result["audit"] == 0
@@ -128,7 +136,7 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
         update={"search": config.search.model_copy(update={"evolution": every})}
     )
     result = costs(config, facts, public, 50)
-    assert result["search"].common == ((4, pytest.approx(400 * taught)),)
+    assert result["search"].common == ((4, pytest.approx(LATER * 400 * taught)),)
 
 
 def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
