@@ -193,10 +193,13 @@ def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     if not result.sent:
         return []
     size = f"{summary['communication']['up_bytes'] / len(result.sites) / 1e3:.1f} kB"
-    what = "noised figures" if math.isfinite(result.epsilon) else "figures"
     rounds = counted(summary["rounds"], "round")
     seen = "the server saw only their sum" if result.trust else "the server saw each"
-    return [f"No sample left its site; {what} did, {size} each in {rounds}; {seen}."]
+    if math.isinf(result.epsilon):
+        return [f"Figures of samples left without noise, {size} a site in {rounds}; {seen}."]
+    if not result.epsilon:
+        return [f"{size} left each site in {rounds}; {seen}."]
+    return [f"No sample left its site; noised figures did, {size} each in {rounds}; {seen}."]
 
 
 def promised(result: Outcome) -> list[str]:

@@ -11,6 +11,7 @@ from panas_cli.text.ending import (
     LINES,
     MOST_SITES,
     audited,
+    left,
     odds_text,
     print_ending,
     promised,
@@ -93,6 +94,21 @@ def test_where_nothing_was_sent_or_measured_it_says_so():
 )
 def test_epsilon_is_told_as_odds(epsilon: float | str, says: str):
     assert says in promised(outcome(summary_of(spent(0.0), spent(epsilon))))[0]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "says"),
+    [
+        (0.0, "0.0 kB left each site in 3 rounds; the server saw each."),
+        (1.0, "No sample left its site; noised figures did, 0.0 kB each in 3 rounds;"),
+        ("infinity", "Figures of samples left without noise, 0.0 kB a site in 3 rounds;"),
+    ],
+)
+def test_it_says_what_left(epsilon: float | str, says: str):
+    summary = summary_of(spent(0.0), spent(epsilon))
+    assert left(summary, outcome(summary))[0].startswith(says)
+    summary["communication"]["up_bytes"] = 0
+    assert left(summary, outcome(summary)) == []
 
 
 def test_a_promise_says_what_it_rests_on():
