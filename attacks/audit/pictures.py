@@ -77,6 +77,7 @@ def draw_cells(
         table.auto_set_column_width(range(len(heads)))
         for (line, column), cell in table.get_celld().items():
             cell.set_linewidth(0.3)
+            cell.get_text().set_parse_math(False)  # a name may hold any sign
             cell.set_height((2.2 if line == 0 else 1.2) / (len(cells) + 2.2))
             if column == 0:
                 cell.set_text_props(ha="left")

@@ -50,7 +50,7 @@ class ExternalModel:
     file: Path
     """Its weights. Loading a .pt2 can run code that is in it."""
     data: str
-    """What it was trained on: an .npz archive, a .csv table or a folder of pictures."""
+    """What it was trained on: an .npz archive, a table or a folder of pictures."""
     others: str | None = None
     """Like samples that it was not trained on; None: the other parts of the archive."""
     label: str | None = None

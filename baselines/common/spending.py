@@ -79,7 +79,7 @@ def begin(site: Site, planned: Planned) -> Spending:
 
 
 APART = 8
-"""How many times more or fewer samples a site may have than is usual, in what is told of it."""
+"""How many times more or fewer samples than usual a site may have, in a plan."""
 
 
 def spending_for(site: Site, planned: Planned) -> PlannedSpending:

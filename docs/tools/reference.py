@@ -54,18 +54,18 @@ def _context() -> click.Context:
 
 def settings() -> str:
     """Every setting of every family, in sections, with its default."""
-    found: dict[str, Setting] = {}
+    entries: dict[str, Setting] = {}
     readers: dict[str, list[str]] = {}
     for family, method in METHODS.items():
         for setting in list_settings({"federation": {"method": method}}):
-            found.setdefault(setting.key, setting)
+            entries.setdefault(setting.key, setting)
             readers.setdefault(setting.key, []).append(family)
     lines = ["# Settings", "", "Set them in a file (`--config FILE`, TOML) or one by one"]
     lines += ["(`--set section.name=value`). `panas config` lists those that a method reads.", ""]
     lines += ["Families: `joined`; *rounds* (`dprbft`, `local`); *updates* (the literature).", ""]
     section = None
-    for key in sorted(found, key=lambda k: (k.count(".") > 0, k.rpartition(".")[0])):
-        setting = found[key]
+    for key in sorted(entries, key=lambda k: (k.count(".") > 0, k.rpartition(".")[0])):
+        setting = entries[key]
         if (head := key.rpartition(".")[0]) != section:
             section = head
             lines += [f"## `{head}`" if head else "## Top level", ""]

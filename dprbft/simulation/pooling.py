@@ -117,6 +117,8 @@ class _Forest:
         trees = samples.classes if samples.classes > 2 else 1
         wide, many = self.x[0].shape[1], sum(map(len, self.y))
         self.is_left_out = wide * trees * (many + SPLITTING) > MOST_WORK
+        if self.is_left_out:
+            self.x, self.y, self.tests = [], [], []
 
     def accuracies(self, public: Samples) -> tuple[float, ...]:
         self._learn(public)

@@ -79,7 +79,7 @@ def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
         expected, got = ("a table", "images") if facts.columns else ("images", "a table")
         raise BadInput(
             f"expected {expected}, as the network has learnt from, got {got} at {path}; give "
-            f"{'a .csv' if facts.columns else 'an .npz or pictures'}"
+            f"{'a table' if facts.columns else 'an .npz or pictures'}"
         )
     if is_table:
         return _of_table(path, facts, size)

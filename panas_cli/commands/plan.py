@@ -15,6 +15,7 @@ from typing import Any
 
 from dprbft.config.files import read_toml
 from dprbft.config.schema import RunConfig
+from dprbft.methods import spending_planner
 from dprbft.methods.price import span
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
@@ -27,7 +28,7 @@ from panas_cli.commands.run import data_found, opened
 from panas_cli.options import Reach, Request
 from panas_cli.progress import TITLES, Display
 from panas_cli.text.joining import span_text
-from panas_cli.text.printing import print_json, print_table, print_words, size_text
+from panas_cli.text.printing import counted, print_json, print_table, print_words, size_text
 
 WRITTEN = (".toml", ".json", ".jsonl", ".head", ".log", "")
 """Endings of a site's files that a run may write to."""
@@ -95,7 +96,8 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
     """
     config, stages = job.config, stages_of(job.config)
     result = forecast(run, stages, workers=job.workers, device=job.device)
-    spending = list(planned_spending(run, sites[:MOST_PRICED]).values())
+    priced, says = _priced(config, sites), spending_planner(config.federation.method) is not None
+    spending = list(planned_spending(run, priced).values())
     totals = [epsilon for s in spending for epsilon in s.total]
     return {
         "sites": len(sites),
@@ -114,7 +116,8 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
         },
         "epsilon": max(totals, default=None),
         "epsilon_range": list(span(totals)) if totals else None,
-        "epsilon_delta": max((s.delta for s in spending), default=config.privacy.delta),
+        "epsilon_deltas": sorted({s.delta for s in spending} or {config.privacy.delta}),
+        "cannot_pay": len(priced) - len(spending) if says else 0,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
         # Updates are as large as networks that are not made yet.
@@ -122,6 +125,14 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
             config.federation.family.sends, sum(answer_caps(job.run, config).values())
         ),
     }
+
+
+def _priced(config: RunConfig, sites: Sequence[int]) -> list[int]:
+    """Sites whose price is told: at least one of each budget."""
+    budgets = {config.budget(i): i for i in reversed(sites)}
+    first = sorted(budgets.values())
+    others = [i for i in sites if i not in first]
+    return [*first, *others[: max(0, MOST_PRICED - len(first))]]
 
 
 def _with_words(value: Any) -> Any:
@@ -164,10 +175,16 @@ def _show(record: dict[str, Any]) -> None:
             [*spent, ["in all", span_text(record["epsilon_range"], ".3f")]],
             left=1,
         )
-        if record["epsilon_delta"] != record["delta"]:
-            print_words(f"epsilons are at the owners' delta, {record['epsilon_delta']:g}")
-    else:
+        if record["epsilon_deltas"] != [record["delta"]]:
+            deltas = ", ".join(f"{delta:g}" for delta in record["epsilon_deltas"])
+            print_words(f"epsilons are at each owner's own delta: {deltas}")
+    elif not record["cannot_pay"]:
         print_words("epsilon: at most the budget; the method does not say more before it runs")
+    if record["cannot_pay"]:
+        print_words(
+            f"warning: {counted(record['cannot_pay'], 'site')} cannot pay for this run within "
+            "their budget; give more epsilon, or more noise"
+        )
     print_words(
         f"budget: epsilon {record['epsilon_budget']:g} at delta {record['delta']:g} a site; each "
         "step's epsilon is by itself, the last line composes them"

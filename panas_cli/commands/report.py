@@ -49,10 +49,11 @@ def report(runs: Sequence[Path], request: ReportRequest) -> None:
     show(run, summary, request.json, request.details)
     if request.details and facts.spec is not None:
         homes = [paths.home for paths in read_sites(run) if paths.is_present]
-        drawn = sum(len(draw_missing(home, load_config(run), facts.spec)) for home in homes)
+        config = load_config(run)
+        drawn = sum(len(draw_missing(home, config, facts.spec)) for home in homes)
         if drawn and not request.json:
             print_words(
-                f"pictures of searches and trials: {drawn}, in the sites' search/ and tune/"
+                f"{drawn} pictures of searches and trials are in the sites' search/ and tune/"
             )
     if not request.json:
         _write(request.out or run / PAGE, html_of(page_of(facts)))

@@ -24,11 +24,13 @@ NETWORK = "own network"
 KEY = {
     "tests": "samples that accuracies are of",
     "public": "best model of public samples",
-    "alone": "best without other sites, same epsilon",
+    "alone": "each site's own head in the last round",
     "joined": "what the site predicts with",
     NETWORK: "the site's network by itself",
 }
 """What columns of the table are."""
+OF_METHOD = {"joined": {"alone": "best without other sites, same epsilon"}}
+"""The same, where a method has other ones."""
 WIDE, FOR_WIDE = 96, ("majority", "95 % interval")
 """Characters from which on a line has these columns, too."""
 BAR = 40
@@ -41,6 +43,11 @@ AUDITED = {
     "nothing left": "-",
 }
 """A verdict in the table; the first that a site has counts."""
+UNATTACKED = {
+    "masked": "masked messages tell nothing alone",
+    "nothing left": "nothing left",
+}
+"""Verdicts where no attack is possible, and why."""
 FAILURES = 0.1
 """Samples of a site that a promise should at most fail for."""
 ODDS = 20
@@ -60,8 +67,12 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
     table = _table(result, screen.width)
     screen.print(table)
     columns = [str(column.header) for column in table.columns]
-    if told := "; ".join(f"{name}: {KEY[name]}" for name in columns if name in KEY):
-        print_words(f"{told}; ±: standard error.", style="dim" if screen.is_terminal else None)
+    key = KEY | OF_METHOD.get(summary["method"], {})
+    told = [f"{name}: {key[name]}" for name in columns if name in key]
+    if result.gain:
+        told.append("±: standard error")
+    if told:
+        print_words(f"{'; '.join(told)}.", style="dim" if screen.is_terminal else None)
         print_text("")
     for line in bars(result, BAR if screen.width >= WIDE else BAR // 2):
         print_text(line)
@@ -192,14 +203,13 @@ def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     """What the sites sent, and who saw it; [] where nothing was sent."""
     if not result.sent:
         return []
-    size = f"{summary['communication']['up_bytes'] / len(result.sites) / 1e3:.1f} kB"
-    rounds = counted(summary["rounds"], "round")
+    size = f"{summary['communication']['up_bytes'] / 1e3:.1f} kB in all"
     seen = "the server saw only their sum" if result.trust else "the server saw each"
-    if math.isinf(result.epsilon):
-        return [f"Figures of samples left without noise, {size} a site in {rounds}; {seen}."]
+    if any(math.isinf(float(c["epsilon"]["release"])) for c in summary["clients"]):
+        return [f"What left was not protected by noise: {size}."]
     if not result.epsilon:
-        return [f"{size} left each site in {rounds}; {seen}."]
-    return [f"No sample left its site; noised figures did, {size} each in {rounds}; {seen}."]
+        return [f"{size} left the sites; {seen}."]
+    return [f"No sample left its site; noised figures did, {size}; {seen}."]
 
 
 def promised(result: Outcome) -> list[str]:
@@ -210,7 +220,8 @@ def promised(result: Outcome) -> list[str]:
         return ["Nothing that left was computed from private samples."]
     who = f"any {result.unit.partition(':')[0]}"
     times = _times(result.epsilon)
-    lines = [f"Whoever sees them is at most {times} times surer that {who} took part."]
+    seen = "them" if result.sent else "a site's network"
+    lines = [f"Whoever sees {seen} is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
         lines.append(f"This holds while {while_}; else {_times(result.local)} times.")
@@ -224,7 +235,9 @@ def _times(epsilon: float) -> str:
 def odds_text(odds: float) -> str:
     """Odds to two digits, rounded up."""
     if odds >= 1e6:
-        return f"{odds:.0e}"
+        exponent = math.floor(math.log10(odds))
+        digit = math.ceil(round(odds / 10.0**exponent, 6))
+        return f"{digit}e+{exponent:02d}" if digit < 10 else f"1e+{exponent + 1:02d}"
     step = 10.0 ** (math.floor(math.log10(odds)) - 1)
     return f"{math.ceil(round(odds / step, 6)) * step:,.10g}"
 
@@ -243,14 +256,19 @@ def audited(result: Outcome, made: bool, run: Path) -> str:
     if leaking:
         few = ", ".join(leaking[:3]) + (", ..." if len(leaking) > 3 else "")
         return f"The audit found a leak at {len(leaking)} of {len(result.sites)} sites: {few}."
+    attacked = [s for s in result.sites if not s.verdicts or set(s.verdicts) - set(UNATTACKED)]
+    if not attacked:
+        return f"The audit had nothing to attack: {' and '.join(_unattacked(result))}."
     unclear = sum("inconclusive" in s.verdicts for s in result.sites)
     if not unclear:
-        return "The audit attacked what left, and found no leak."
+        return "The audit found no leak."
     where = "every site" if unclear == len(result.sites) else counted(unclear, "site")
-    return (
-        f"The audit attacked what left, and found no leak; at {where} samples are too few to rule "
-        "one out."
-    )
+    return f"The audit found no leak; at {where} samples are too few to rule one out."
+
+
+def _unattacked(result: Outcome) -> list[str]:
+    verdicts = {verdict for site in result.sites for verdict in site.verdicts}
+    return [text for verdict, text in UNATTACKED.items() if verdict in verdicts]
 
 
 def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:

@@ -99,13 +99,14 @@ def test_epsilon_is_told_as_odds(epsilon: float | str, says: str):
 @pytest.mark.parametrize(
     ("epsilon", "says"),
     [
-        (0.0, "0.0 kB left each site in 3 rounds; the server saw each."),
-        (1.0, "No sample left its site; noised figures did, 0.0 kB each in 3 rounds;"),
-        ("infinity", "Figures of samples left without noise, 0.0 kB a site in 3 rounds;"),
+        (0.0, "0.0 kB in all left the sites; the server saw each."),
+        (1.0, "No sample left its site; noised figures did, 0.0 kB in all;"),
+        ("infinity", "What left was not protected by noise: 0.0 kB in all."),
     ],
 )
 def test_it_says_what_left(epsilon: float | str, says: str):
     summary = summary_of(spent(0.0), spent(epsilon))
+    summary["clients"][1]["epsilon"]["release"] = epsilon
     assert left(summary, outcome(summary))[0].startswith(says)
     summary["communication"]["up_bytes"] = 0
     assert left(summary, outcome(summary)) == []
@@ -120,7 +121,11 @@ def test_a_promise_says_what_it_rests_on():
 
 
 @pytest.mark.parametrize(
-    ("odds", "text"), [(1.02, "1.1"), (7.38, "7.4"), (19.99, "20"), (54.2, "55"), (2980, "3,000")]
+    ("odds", "text"),
+    [
+        *((1.02, "1.1"), (7.38, "7.4"), (19.99, "20"), (54.2, "55"), (2980, "3,000")),
+        *((1.47e6, "2e+06"), (1e6, "1e+06"), (9.2e6, "1e+07"), (1e304, "1e+304")),
+    ],
 )
 def test_odds_are_rounded_up(odds: float, text: str):
     assert odds_text(odds) == text
@@ -131,7 +136,9 @@ def test_odds_are_rounded_up(odds: float, text: str):
     [
         (("leaks", "masked"), "The audit found a leak at 1 of 2 sites: s0."),
         (("inconclusive", "masked"), "no leak; at 1 site samples are too few to rule one out."),
-        (("no better than blind", "masked"), "The audit attacked what left, and found no leak."),
+        (("no better than blind", "masked"), "The audit found no leak."),
+        (("masked", "masked"), "nothing to attack: masked messages tell nothing alone."),
+        (("nothing left", "nothing left"), "nothing to attack: nothing left."),
     ],
 )
 def test_it_says_what_the_audit_found(verdicts: tuple[str, str], says: str):

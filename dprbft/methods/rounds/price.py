@@ -1,5 +1,6 @@
 """What the rounds of a site will have cost, by the plan that it will make."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.plan import Plan
 from panas.privacy.release.kind import event_of, kind_named
+from panas.runtime.errors import BudgetExhausted
 from panas.tuning.space import DPSGDSettings
 
 
@@ -26,7 +28,14 @@ def planned_spending(site: Site) -> PlannedSpending:
     """
     before = list(_before(site))
     plans = _plans(site, before)
-    return spending_of(site, [[*before, *_of_rounds(site, plan)] for plan in plans])
+    result = spending_of(site, [[*before, *_of_rounds(site, plan)] for plan in plans])
+    least, budget = result.total[0], site.budget.epsilon
+    if site.budget.private and budget * (1 + 1e-6) < least < math.inf:
+        raise BudgetExhausted(
+            f"{site.paths.name} would spend epsilon {least:.3f} of {budget:g}; give more "
+            "noise, or a larger budget"
+        )
+    return result
 
 
 def _before(site: Site) -> Iterator[Charge]:

@@ -55,6 +55,13 @@ def test_a_table_is_drawn_as_a_table_and_pictures_as_pictures(
     assert drawn == ["draw_cells" if columns else "draw_images"]
 
 
+def test_a_column_may_have_any_name():
+    names = ("cost_$/kg^$", "$5_to_$10")
+    columns = tuple(Column(name=name, centre=0.0, reach=1.0) for name in names)
+    row = torch.zeros(1, 2, 2)
+    assert pictures.draw_cells(row, {"a_$x_$": row}, columns, "no leak").startswith(b"\x89PNG")
+
+
 def test_a_wide_table_says_how_many_columns_are_left_out(monkeypatch: pytest.MonkeyPatch):
     texts: list[list[str]] = []
 

@@ -53,7 +53,7 @@ def test_details_draw_the_pictures_of_sites(run: Path, cli: Callable, tmp_path: 
     drawn = " ".join(cli("report", copy, "--details").out.split())
     pictures = sorted(p.name for p in (copy / "sites").rglob("*.png"))
     assert pictures == ["history.png"] * 2 + ["network.png"] * 2  # nothing was tried
-    assert f"pictures of searches and trials: {len(pictures)}, in the sites'" in drawn
+    assert f"{len(pictures)} pictures of searches and trials are in the sites'" in drawn
 
 
 def test_json_writes_no_page(run: Path, cli: Callable):
