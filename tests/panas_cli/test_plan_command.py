@@ -136,3 +136,13 @@ def test_a_plan_tells_infinity_in_words_and_misses_no_site_in_silence(
     file = tmp_path / "c.toml"
     file.write_text('[federation]\nsites = ["no/where", "no/there"]\nclients = 2\n')
     assert "expected a site at no/where" in cli("plan", file).refusal
+
+
+@pytest.mark.parametrize("method", ["joined", "dprbft"])
+def test_a_plan_names_how_many_sites_cannot_pay(method: str, cli: Callable, tiny: Callable):
+    noise = tiny(training__noise_multiplier="0.01", privacy__epsilon="1")
+    options = [*noise, "--method", method]
+    record = json.loads(cli("plan", *options, "--json").out)
+    assert record["cannot_pay"] == record["sites"] > 0
+    assert record["epsilon"] is None
+    assert "cannot pay for this run within their budget" in cli("plan", *options).out
