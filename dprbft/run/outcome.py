@@ -120,7 +120,12 @@ class Outcome:
     @property
     def odds(self) -> float:
         """By what factor whatever left can change anyone's odds that a sample took part."""
-        return math.exp(min(self.epsilon, 700))
+        return odds(self.epsilon)
+
+    @property
+    def local_odds(self) -> float:
+        """The same where what the promise rests on fails."""
+        return odds(self.local)
 
 
 def outcome(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) -> Outcome:
@@ -153,6 +158,11 @@ def outcome(summary: Mapping[str, Any], audit: Mapping[str, Any] | None = None) 
     if not sent or result.best is None:
         return result
     return _with(result, _gain(result.sites, result.best[0]))
+
+
+def odds(epsilon: float) -> float:
+    """e^epsilon, as far as a float goes."""
+    return math.exp(min(epsilon, 700))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

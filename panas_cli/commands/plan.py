@@ -5,10 +5,12 @@ charged.
 """
 
 import math
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from dprbft.run.progress.forecast import forecast
 from dprbft.run.stages import begin, planned_spending, stages_of
 from panas.privacy.ledger.charge import Phase
 from panas.runtime.errors import BadInput
+from panas.runtime.state import state_folder
 from panas_cli.commands.job import MOST_PRICED, Job, start
 from panas_cli.commands.run import data_found, opened
 from panas_cli.options import Reach, Request
@@ -46,7 +49,7 @@ def plan(request: Request) -> None:
     began = time.perf_counter() - time.process_time()  # what was loaded before
     if request.resume or request.out:
         raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _copied_state(Path(folder) / "state"):
         job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
         with Display() as display, opened(job, display, Reach()) as run:
             sites = begin(run, job.ground)
@@ -57,6 +60,22 @@ def plan(request: Request) -> None:
             for line in data_found(run):
                 print_words(line)
             _show(record)
+
+
+@contextmanager
+def _copied_state(copy: Path) -> Iterator[None]:
+    """Let what a plan looks up in the user's state folder be a copy: a first look makes a key."""
+    own, name = state_folder(), "PANAS_STATE"
+    if own.is_dir():
+        shutil.copytree(own, copy, ignore=shutil.ignore_patterns("*.lock"))
+    given = os.environ.get(name)
+    os.environ[name] = str(copy)
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if given is not None:
+            os.environ[name] = given
 
 
 def _apart(request: Request, folder: Path) -> Request:

@@ -106,7 +106,10 @@ def short_of(run: RunFacts, about: str = "") -> Short:
         title=f"{without_folders(s['dataset'])}, method {s['method']}",
         subtitle=f"{run.name}: preset {s['preset']}, {counted(len(result.sites), 'site')}, epsilon "
         f"{spent} at delta {result.delta:g}",
-        sentences=tuple(sentences(Path(run.name), s, result, run.audit)),
+        sentences=(
+            *sentences(Path(run.name), s, result, run.audit),
+            f"Next: `panas predict {run.name} --site NAME` classifies new samples.",
+        ),
         warnings=tuple(warnings(s, result)),
         bars=mean_bars(result),
         means=_site_table(result, about),

@@ -77,7 +77,10 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
     for line in bars(result, BAR if screen.width >= WIDE else BAR // 2):
         print_text(line)
     print_text("")
-    for line in (*sentences(run, summary, result, audit), *warnings(summary, result)):
+    next_ = (
+        f"Next: `panas report {run}` shows all figures; `panas predict {run} --site NAME` uses it."
+    )
+    for line in (*sentences(run, summary, result, audit), next_, *warnings(summary, result)):
         print_words(line)
 
 
@@ -168,7 +171,7 @@ def sentences(
     result: Outcome,
     audit: Mapping[str, Any] | None,
 ) -> list[str]:
-    """Whether it worked, what left, what is promised, what the audit found, and what comes next.
+    """Whether it worked, what left, what is promised, and what the audit found.
 
     Args:
         run: the run's folder, for the commands.
@@ -181,7 +184,6 @@ def sentences(
         *left(summary, result),
         *promised(result),
         audited(result, audit is not None, run),
-        f"Next: `panas report {run}` shows all figures; `panas predict {run} --site NAME` uses it.",
     ]
 
 
@@ -219,17 +221,13 @@ def promised(result: Outcome) -> list[str]:
     if not result.epsilon:
         return ["Nothing that left was computed from private samples."]
     who = f"any {result.unit.partition(':')[0]}"
-    times = _times(result.epsilon)
+    times = odds_text(result.odds)
     seen = "them" if result.sent else "a site's network"
     lines = [f"Whoever sees {seen} is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
-        lines.append(f"This holds while {while_}; else {_times(result.local)} times.")
+        lines.append(f"This holds while {while_}; else {odds_text(result.local_odds)} times.")
     return lines
-
-
-def _times(epsilon: float) -> str:
-    return odds_text(math.exp(min(epsilon, 700.0)))
 
 
 def odds_text(odds: float) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from dprbft.run.progress import forecast as work
 from dprbft.run.progress.pace import Line, Pace
+from panas.runtime.state import state_folder
 
 PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0)
 
@@ -115,7 +116,8 @@ def test_a_plan_for_an_owner_s_site_leaves_its_folder_as_it_was(
         assert cli("site", "init", tmp_path / name, *made).code == 0
 
     def files() -> dict[Path, bytes]:
-        owned = (p for n in ("north", "south") for p in (tmp_path / n).rglob("*"))
+        folders = (tmp_path / "north", tmp_path / "south", state_folder())
+        owned = (p for folder in folders for p in folder.rglob("*"))
         return {p: p.read_bytes() for p in owned if p.is_file()}
 
     before = files()
