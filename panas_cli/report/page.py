@@ -22,7 +22,7 @@ from panas_cli.report.repeat import Repeat, repeat
 from panas_cli.report.site import SiteCard, site_card
 from panas_cli.report.stages import Messages, Searched, Tuned, messages, searches, tunings
 from panas_cli.report.table import Figure, Table, epsilon_text, share, without_folders
-from panas_cli.text.ending import sentences, warnings
+from panas_cli.text.ending import next_steps, sentences, warnings
 from panas_cli.text.joining import span_text
 from panas_cli.text.output import ELSEWHERE
 from panas_cli.text.printing import counted, figure
@@ -108,7 +108,7 @@ def short_of(run: RunFacts, about: str = "") -> Short:
         f"{spent} at delta {result.delta:g}",
         sentences=(
             *sentences(Path(run.name), s, result, run.audit),
-            f"Next: `panas predict {run.name} --site NAME` classifies new samples.",
+            next_steps(Path(run.name))[-1],
         ),
         warnings=tuple(warnings(s, result)),
         bars=mean_bars(result),

@@ -77,10 +77,9 @@ def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any]
     for line in bars(result, BAR if screen.width >= WIDE else BAR // 2):
         print_text(line)
     print_text("")
-    next_ = (
-        f"Next: `panas report {run}` shows all figures; `panas predict {run} --site NAME` uses it."
-    )
-    for line in (*sentences(run, summary, result, audit), next_, *warnings(summary, result)):
+    for line in (*sentences(run, summary, result, audit), *next_steps(run)):
+        print_words(line)
+    for line in warnings(summary, result):
         print_words(line)
 
 
@@ -184,6 +183,14 @@ def sentences(
         *left(summary, result),
         *promised(result),
         audited(result, audit is not None, run),
+    ]
+
+
+def next_steps(run: Path) -> list[str]:
+    """What to do with a run in this folder: commands as they can be called."""
+    return [
+        f"Next: `panas report {run}` shows all figures.",
+        f"`panas predict {run} --site NAME --input FILE` classifies new samples.",
     ]
 
 
