@@ -50,7 +50,9 @@ def test_it_is_nearer_than_what_was_released(public: int, s: float) -> None:
 def test_the_larger_the_noise_the_more_public_samples_tell() -> None:
     seen, exact = public_moments(rows(2000, 1)), rows(1500, 0).T @ rows(1500, 0)
     by_public = N / 2000 * seen.A
-    far = [(denoised(moments_of(exact, s), N, seen) - by_public).norm() for s in (0.1, 1.0, 10.0, 1e6)]
+    far = [
+        (denoised(moments_of(exact, s), N, seen) - by_public).norm() for s in (0.1, 1.0, 10.0, 1e6)
+    ]
     assert far == sorted(far, reverse=True)
     assert far[-1] < 0.02 * by_public.norm()
 
