@@ -209,7 +209,7 @@ SECURE = {
 def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: int, missing: int):
     federation = {"method": "joined", "clients": sites, "secure_minimum": 3}
     config = build_config(SECURE, {"federation": federation})
-    assert config.privacy.secure_sum
+    assert config.secure_sum
     assert config.federation.secure_missing_of(sites) == missing
     assert 3 * missing < sites
 
@@ -226,7 +226,7 @@ def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: in
     ],
 )
 def test_a_secure_sum_that_cannot_be_is_refused(wrong: dict[str, dict[str, object]], told: str):
-    assert not build_config().privacy.secure_sum
+    assert not build_config().secure_sum
     build_config(SECURE)
     with pytest.raises(BadInput, match=told) as refused:
         build_config(SECURE, wrong)
