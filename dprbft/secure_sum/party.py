@@ -133,7 +133,8 @@ class Party:
             raise BadInput("expected the keys of the first time, got others; start a new run")
         if not self._sent:
             for site, announced in known.items():
-                if self.site not in (*held_by, *holders(self.session, site, announced.draw)):
+                theirs = holders(self.session, site, announced.draw)
+                if site not in held_by and self.site not in theirs:
                     raise BadInput("expected keys of neighbours in a secure sum, got others")
             self._known = dict(all_keys)
             self._deal({site: known[site] for site in held_by if site in known})
