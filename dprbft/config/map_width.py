@@ -28,6 +28,6 @@ def width_of_map(config: RunConfig, facts: Facts, labelled: int, samples: int | 
         samples=samples or USUAL,
         classes=facts.classes,
         budget=budgets[len(budgets) // 2],
-        secure_sum=config.privacy.secure_sum,
+        secure_sum=config.secure_sum,
     )
     return map_width(pooling, labelled, WIDTH)

@@ -65,7 +65,6 @@ DOUBT = 2.0  # S^2 / q at which counts are drawn to their mean by half
 BETWEEN_SITES = 10.0
 """Times `spread_of`, variance of moments from site to site: their classes differ, too."""
 NOISE = 2.0  # lambda, in units of s sqrt(d)
-SHRINKAGE = 5.0  # the same of a site's own head around the shared one
 
 
 def exact_moments(z: Float[Tensor, "n d"], y: Tensor, classes: int) -> Moments:
@@ -98,11 +97,6 @@ def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
 def own_head(own: Moments, labelled_public: int = 0) -> Weights:
     """A site's head from its own noised moments alone."""
     return ridge(own, max(NOISE * _noise(own), least_penalty(labelled_public)))
-
-
-def shrunk_head(own: Moments, shared: Weights) -> Weights:
-    """A site's head from its own noised moments, as near to the shared one as their noise asks."""
-    return ridge(own, max(SHRINKAGE * _noise(own), LEAST_WITH_PUBLIC), shared)
 
 
 def shared_head(
