@@ -19,7 +19,7 @@ def test_what_is_set_stands():
 
 
 def test_without_declared_samples_the_usual_number_counts():
-    assert width(epsilon=1.0) == width(USUAL, epsilon=1.0) > width(100, epsilon=1.0)
+    assert width(epsilon=3.0) == width(USUAL, epsilon=3.0) > width(100, epsilon=3.0)
 
 
 def test_of_different_budgets_the_middle_one_counts():
