@@ -31,8 +31,8 @@ like j^-1.5, of Gabor features as of an encoder's. So a small budget pays for fe
 
 x is the length of a class's sum of rows over the noise S on each of its numbers. Exact moments of P
 labelled public samples bear P / 4 coordinates, and a site's own head, which stays there and has no
-noise, 32: with fewer it loses more than the shared head gains. Scaling axes less instead (deviation^0 to -.6)
-differs by less than a point once d follows this rule.
+noise, 32: with fewer it loses more than the shared head gains. Scaling axes less instead
+(deviation^0 to -.6) differs by less than a point once d follows this rule.
 
 **Histogram.** What a tenth of epsilon buys at epsilon 8, a larger share buys at less; in all it
 costs little, as variances add up, and a sharper prior brings 1 to 2 points at epsilon 1.

@@ -5,11 +5,20 @@ from map_facts import image_facts
 from dprbft.config.files import build_config
 from dprbft.config.map_width import USUAL, width_of_map
 
+TRUST = {"trust": "server"}
 FACTS = image_facts(1, 28, 28, dtype="uint8", classes=10)
 
 
 def width(samples: int | None = None, **privacy: object) -> int:
-    config = build_config({"federation": {"method": "joined", "clients": 10}, "privacy": privacy})
+    config = build_config(
+        {"federation": {"method": "joined", "clients": 10}, "privacy": privacy | TRUST}
+    )
+    return width_of_map(config, FACTS, 0, samples)
+
+
+def test_what_is_set_stands():
+    federation = {"method": "joined", "clients": 10}
+    config = build_config({"federation": federation, "privacy": TRUST | privacy})
     return width_of_map(config, FACTS, 0, samples)
 
 
