@@ -15,14 +15,15 @@ Sites that help the server are chosen before the draws; the server chooses who i
 them. Then the bounds below hold:
 
 - A secret is exposed where T of its holders help the server: a hypergeometric tail, for n sites.
-- S can be seen apart only if each of its sites has T - 1 holders or more in S or among the helpers,
-  as a site sends nothing otherwise. All but t have signed the list of survivors: these have no
-  holder outside of S, the helpers, and the t that are not on the list. The union bound is over all
-  S, all that have not signed, and all that are not on the list.
+- S can be seen apart only if each of its sites has m = 2 T - 2 - k holders or more in S or among the
+  helpers. For its vector is masked for T - 1 holders at least, else it sends nothing, and its seed
+  is opened by as many: m are in both, less those that help. All but t have signed the list of
+  survivors: these have no holder outside of S, the helpers, and the t that are not on the list. The
+  union bound is over all S, all that have not signed, and all that are not on the list.
 - The sum is stuck where k - T + 1 holders of a site are missing: the same tail.
 
 The first two together stay below 2^-40, the last below 2^-20; k is the smallest with such a T, and
-T the largest of these. Where a quarter of the sites is too few for that, everybody holds, any n - t
+T the largest of these. Where a third of the sites is too few for that, everybody holds, any n - t
 open, and nothing is left to chance.
 
 Source: Bell et al. 2020, section 4 (draws by each site itself), and their bounds of k and T.
@@ -58,11 +59,13 @@ def graph_of(sites: int, missing: int) -> Graph:
         sites: n.
         missing: t, below n / 3.
     """
-    most = sites // 4
-    if sites >= FEWEST_SPARSE and _opens(sites, missing, most):
-        degrees = ((k, _opens(sites, missing, k)) for k in range(2, most + 1))
-        return next(Graph(k, opens, True) for k, opens in degrees if opens)
-    return Graph(sites - 1, sites - missing, False)
+    low, high = 2, sites // 3
+    if sites < FEWEST_SPARSE or not _opens(sites, missing, high):
+        return Graph(sites - 1, sites - missing, False)
+    while low < high:  # `high` is enough
+        middle = (low + high) // 2
+        low, high = (low, middle) if _opens(sites, missing, middle) else (middle + 1, high)
+    return Graph(high, _opens(sites, missing, high), True)
 
 
 def _opens(n: int, t: int, k: int) -> int:
@@ -120,7 +123,8 @@ def apart_bits(sites: int, helpers: int, degree: int, opens: int) -> float:
     n, t, k = sites, helpers, degree
     s = np.arange(1, (n - t) // 2 + 1)
     quiet = np.minimum(s, t)
-    chance = quiet * _tail(n - 1, np.minimum(s - 1 + t, n - 1), k, opens - 1)
+    both = 2 * opens - 2 - k
+    chance = quiet * _tail(n - 1, np.minimum(s - 1 + t, n - 1), k, both)
     inside = _choose(np.minimum(s - 1 + 2 * t, n - 1), k) - _choose(n - 1, k)
     signed = s > quiet
     rest = (s - quiet)[signed] * inside[signed]  # of those who signed

@@ -71,14 +71,14 @@ def _by_dp_sgd(site: Site, state: JoinedState, heads: dict[str, Weights]) -> Can
     offset = logits(heads["public"], rows.z) + prior if heads else prior
     return Candidates(
         phi=site.phi,
-        heads=with_home(site, state, heads),
+        heads=_with_home(site, state, heads),
         log_prior=state.log_prior,
         residual=trained(rows, offset, plan, recipe.learning_rate),
         over="public" if heads else None,
     )
 
 
-def with_home(site: Site, state: JoinedState, heads: dict[str, Weights]) -> dict[str, Weights]:
+def _with_home(site: Site, state: JoinedState, heads: dict[str, Weights]) -> dict[str, Weights]:
     """These heads, and one of the site's own samples, for a predictor that stays where it is."""
     if site.config.stays:
         return heads
@@ -99,7 +99,7 @@ def finish(site: Site, state: JoinedState) -> None:
             notes=dict(network.notes),
         )
     shared = state.check_joined()
-    heads = with_home(site, state, {"shared": shared, **public_heads(site)})
+    heads = _with_home(site, state, {"shared": shared, **public_heads(site)})
     of_public = public_models(site.public, table=bool(site.facts.columns))
     candidates = Candidates(
         phi=site.phi,

@@ -35,12 +35,13 @@ def test_the_tails_are_the_exact_ones(n: int, t: int, k: int, opens: int):
     assert stuck_bits(n, t, k, opens) == pytest.approx(-log2(stuck) if stuck else inf)
 
 
-@pytest.mark.parametrize(("n", "t", "k", "opens"), [(30, 3, 6, 4), (60, 5, 8, 5)])
+@pytest.mark.parametrize(("n", "t", "k", "opens"), [(30, 3, 6, 5), (60, 5, 8, 7)])
 def test_the_bound_of_sums_apart_is_its_formula(n: int, t: int, k: int, opens: int):
     total = Fraction(0)
     for s in range(1, (n - t) // 2 + 1):
         quiet = min(s, t)
-        chance = exact_tail(n - 1, min(s - 1 + t, n - 1), k, opens - 1) ** quiet
+        both = max(0, 2 * opens - 2 - k)
+        chance = exact_tail(n - 1, min(s - 1 + t, n - 1), k, both) ** quiet
         if s > quiet:
             inside = Fraction(comb(min(s - 1 + 2 * t, n - 1), k), comb(n - 1, k))
             chance *= comb(n, t) * inside ** (s - quiet)
@@ -66,14 +67,14 @@ def test_a_graph_keeps_its_bounds(n: int, share: float):
     apart, exposed = apart_bits(n, t, k, opens), exposed_bits(n, t, k, opens)
     assert 2.0**-apart + 2.0**-exposed <= 2.0**-SECURITY
     assert stuck_bits(n, t, k, opens) >= CERTAINTY
-    assert k <= n // 4
+    assert k <= n // 3
 
 
 def test_holders_grow_like_the_logarithm():
-    degrees = [graph_of(n, n // 10).degree for n in (125, 250, 500, 1000, 2000, 4000)]
+    degrees = [graph_of(n, n // 10).degree for n in (250, 500, 1000, 2000, 4000)]
     grown = np.diff(degrees)
-    assert (grown <= 15).all()
-    assert (degrees[-1] / degrees[0]) < 3  # of 32 times the sites
+    assert (grown <= 20).all()
+    assert (degrees[-1] / degrees[0]) < 2  # of 16 times the sites
 
 
 def test_where_a_third_may_help_everybody_holds():

@@ -11,7 +11,7 @@ from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
 
-N, T = 100, 10
+N, T = 100, 5
 STEPS = ("keys", "shares", "mask", "unmask")
 
 
