@@ -19,17 +19,23 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from panas.data.facts import Facts, fit
 from panas.data.files.archives import image_arrays
 from panas.data.files.cells import Cells
-from panas.data.files.pictures import DEEP, GREY, PICTURES, pictures_under, unreadable
+from panas.data.files.pictures import DEEP, GREY, PICTURES, open_picture, pictures_under, unreadable
 from panas.data.files.raw import Raw
-from panas.data.files.tables import LABEL_COLUMNS, Header, TableColumns, open_table
+from panas.data.files.tables import (
+    LABEL_COLUMNS,
+    TABLES,
+    Header,
+    TableColumns,
+    ending_of,
+    open_table,
+)
 from panas.data.load import rows_of, unlabelled
-from panas.data.sources import TABLES, path_of
+from panas.data.sources import path_of
 from panas.runtime.errors import BadInput
 
 MOST_SAMPLES, MOST_VALUES = 512, 1 << 24  # of a batch
@@ -70,7 +76,7 @@ def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Bat
 
 
 def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
-    kind = path.suffix.lower()
+    kind = ending_of(path)
     is_table, is_folder = kind in TABLES and not path.is_dir(), path.is_dir()
     if not is_folder and not (path.is_file() and kind in (".npz", *TABLES, *PICTURES)):
         wrong = f"{path}, of another type" if path.is_file() else f"none at {path}"
@@ -125,8 +131,7 @@ def _next_rows(
             f"{missing[0]!r:.80}; add it (cells may be empty)"
         )
     positions = [header.names.index(column.name) for column in facts.columns]
-    commas = header.delimiter != ","
-    cells = [Cells(c.name, texts=c.kind == "text", commas=commas) for c in facts.columns]
+    cells = [Cells(c.name, texts=c.kind == "text", style=header.style) for c in facts.columns]
     lines = array.array("q")
     for row in islice(filter(None, rows), size):
         lines.append(getattr(rows, "line_num", 0))
@@ -151,7 +156,7 @@ def _of_pictures(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
 def _picture(file: Path, facts: Facts) -> Float[Tensor, "1 c h w"]:
     """A picture as a network's input; BadInput for one of more colours or bits than the facts'."""
     try:
-        with Image.open(file) as image:
+        with open_picture(file) as image:
             if facts.shape[0] == 1 and image.mode not in GREY:
                 raise BadInput(f"expected a grey picture at {file}, got colour; convert it")
             if image.mode in DEEP and (facts.dtype == "uint8" or facts.shape[0] > 1):

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from panas.data.facts import BYTE, Facts, fit, infer
 from panas.data.files.cells import Cells
-from panas.data.files.pictures import DEEP, read_picture
+from panas.data.files.dialect import Style
+from panas.data.files.pictures import DEEP, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.tables import TableColumns
 from panas.data.samples import Samples, value_hashes
@@ -357,7 +358,7 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
 def _table(rows: Sequence[Any], facts: Facts) -> Raw:
     if not all(isinstance(row, Mapping) for row in rows):
         raise BadInput(f"expected rows as mappings from column to cell, got {type(rows[0])}")
-    columns = [Cells(c.name, texts=c.kind == "text", commas=False) for c in facts.columns]
+    columns = [Cells(c.name, texts=c.kind == "text", style=Style()) for c in facts.columns]
     for column in columns:
         for row in rows:
             if column.name not in row:
@@ -388,7 +389,7 @@ def rows_of(cells: Sequence[Cells], lines: Sequence[int], called: str, facts: Fa
 def _images(one: Any, facts: Facts) -> np.ndarray:
     """Images (n, c, h, w) from one item."""
     if isinstance(one, str | Path):
-        with Image.open(one) as image:
+        with open_picture(Path(one)) as image:
             return _images(image, facts)
     if isinstance(one, Image.Image):
         return _picture(one, facts)[None]

@@ -1,7 +1,10 @@
 """Reading a folder with one subfolder of pictures a class, as torchvision's `ImageFolder`.
 
 Folders `train/`, `test/` and perhaps `val/` over the classes are official splits. Grey pictures
-stay grey. Those of more than 8 bits a value become uint16, as they are in the file.
+stay grey. Those of more than 8 bits a value become uint16, as they are in the file. A picture is
+turned as its EXIF orientation says; of an animation, the first frame is read.
+
+Hidden files and what archives of macOS add (`._*`, `__MACOSX`) are passed over.
 """
 
 from collections.abc import Sequence
@@ -11,10 +14,26 @@ import numpy as np
 from PIL import Image
 
 from panas.data.files.declared import Form, Misfits
+from panas.data.files.dicom import DICOM, open_dicom
 from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, one_line
 from panas.runtime.errors import BadInput
 
-PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+PICTURES = (
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"),
+    *DICOM,
+)
+OF_ARCHIVES = "__MACOSX"
+ORIENTATION = 0x0112  # of EXIF
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings a picture upright, by its orientation."""
 PARTS = {
     **dict.fromkeys(("train", "training"), TRAIN),
     **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
@@ -95,7 +114,7 @@ def _fitted(file: Path, form: Form) -> np.ndarray | None:
     any other file."""
     deep = form.dtype != "uint8"
     try:
-        with Image.open(file) as image:
+        with open_picture(file) as image:
             is_coloured = form.shape[0] == 1 and image.mode not in GREY
             if is_coloured or (image.mode in DEEP and not deep):
                 return None
@@ -122,15 +141,20 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
 
 def pictures_under(path: Path) -> list[Path]:
     """All pictures under a folder, in the order of their paths; none that is hidden."""
-    every = _pictures(path)
-    files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+    files = _pictures(path)
     if not files:
         raise BadInput(f"expected pictures in {path}, got none; check the path")
     return files
 
 
 def _pictures(path: Path) -> list[Path]:
-    return sorted(f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
+    every = (f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
+    return sorted(f for f in every if not any(map(_is_passed, f.relative_to(path).parts)))
+
+
+def _is_passed(name: str) -> bool:
+    """Whether a file or folder of such a name is no picture of the owner's."""
+    return name.startswith(".") or name == OF_ARCHIVES
 
 
 def _read(
@@ -153,7 +177,7 @@ def _read(
     x = np.empty((len(files), *shape), np.uint16 if deep else np.uint8)
     for i, file in enumerate(files):
         try:
-            with Image.open(file) as image:
+            with open_picture(file) as image:
                 x[i] = read_picture(image, shape, deep)
         except Exception as error:  # a decoder's error may have any type
             raise unreadable(file, error) from error
@@ -191,7 +215,7 @@ def _named_parts(folders: Sequence[Path]) -> dict[Path, int]:
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return sorted(p for p in path.iterdir() if p.is_dir() and not _is_passed(p.name))
 
 
 def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
@@ -201,7 +225,8 @@ def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
     if not folders or empty:
         raise BadInput(
             f"expected a subfolder of pictures for each class in {path}, got "
-            f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}"
+            f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}; pictures are "
+            f"{', '.join(PICTURES)}"
         )
     return [(p.name, f) for p, result in zip(folders, files, strict=True) for f in result]
 
@@ -209,17 +234,42 @@ def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
 def _header(file: Path) -> tuple[str, tuple[int, int]]:
     """Mode and (width, height) of a picture, without its pixels."""
     try:
-        with Image.open(file) as image:
-            return image.mode, image.size
-    except Exception as error:
+        with open_picture(file) as image:
+            width, height = image.size
+            turned = width != height and _orientation(image) > 4
+            return image.mode, (height, width) if turned else (width, height)
+    except Exception as error:  # a decoder's error may have any type
         raise unreadable(file, error) from error
 
 
 def unreadable(file: Path, error: Exception) -> BadInput:
     """The error for a file that does not decode."""
+    if isinstance(error, BadInput):
+        return error
     return BadInput(
         f"expected a readable picture at {file}, got: {one_line(error)}; replace or delete it"
     )
+
+
+def open_picture(file: Path) -> Image.Image:
+    """A file's picture, to be closed; its pixels may not be decoded yet."""
+    return open_dicom(file) if file.suffix.lower() in DICOM else Image.open(file)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """A picture turned as its EXIF orientation says; without one, as it is."""
+    turn = TURNS.get(_orientation(image))
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    """1 to 8, as of EXIF; 1 where there is none, or where it does not parse."""
+    image.load()  # errors of pixels are raised here, those of notes are not
+    try:
+        number = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # a damaged note says nothing of the pixels
+        return 1
+    return number if isinstance(number, int) else 1
 
 
 def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
@@ -231,6 +281,7 @@ def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
         deep: uint16, else uint8.
     """
     c, h, w = shape
+    image = upright(image)
     if image.mode == "F":
         raise ValueError("numbers with fractions, of no known range")
     if not deep:

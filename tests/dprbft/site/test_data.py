@@ -312,7 +312,7 @@ def test_an_archive_may_be_empty_but_not_of_another_kind(tmp_path: Path):
     facts = site_of(tmp_path / "north", data)
     np.savez(data, images=x[:0], labels=y[:0])
     assert len(loaded(tmp_path / "north", facts)[0]) == 0
-    for images, labels in ((x[:, :3], y), (x > 0.5, y), (x, y[1:]), (x, y > 0)):
+    for images, labels in ((x[:, :3], y), (x > 0.5, y), (x, y[1:]), (x, y * 1j)):
         np.savez(data, images=images, labels=labels)
         with pytest.raises(BadInput):
             load_samples(tmp_path / "north", read_site(tmp_path / "north"), facts)

@@ -163,7 +163,7 @@ def test_arguments_out_of_range(changes, says) -> None:
         ("Fashion-MNIST", "did you mean fashion-mnist"),
         ("nowhere/set.npz", "expected a file"),
         ("nowhere/set.csv", "expected a file"),
-        ("~~~", "check the name"),
+        ("~~~", "give a path"),
         ("fashion-mnist", "expected data.data_root for fashion-mnist, got none"),
     ],
 )
