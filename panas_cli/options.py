@@ -21,6 +21,17 @@ from panas.runtime.pool import default_workers
 FailOn = Literal["leak", "inconclusive"]
 
 
+NoHeader = Annotated[
+    bool, Option("--no-header", help="A table without a header: columns are named 1, 2, ...")
+]
+OfDates = Annotated[
+    Literal["iso", "us", "eu"], Option(help="A table's: us for 1/31/2020, eu for 31/1/2020.")
+]
+OfNumbers = Annotated[
+    str | None, Option(help="A table's: 1,234.5 or 1.234,5 (default: by its delimiter).")
+]
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for on the command line."""
@@ -84,6 +95,7 @@ def common(
     group: Annotated[
         str | None, Option(help="Column, or array of a .npz, of the privacy unit, as patient_id.")
     ] = None,
+    no_header: NoHeader = False,
     client_column: Annotated[str | None, Option(help="Column with the site, as hospital.")] = None,
     sites: Annotated[
         list[str] | None,
@@ -123,6 +135,7 @@ def common(
         "data.label": label,
         "data.group": group,
         "data.client_column": client_column,
+        "data.table": {"header": "no"} if no_header else None,
         **split_data(sites, client_data),
         **({"federation.clients": clients} if clients is not None else {}),
         "privacy.strict": strict or None,

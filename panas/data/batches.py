@@ -13,7 +13,7 @@ Rows count from 1, without a table's header. What cannot be read is refused, wit
 import array
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from panas.data.facts import Facts, fit
 from panas.data.files.archives import image_arrays
 from panas.data.files.cells import Cells
+from panas.data.files.dialect import PLAIN, Dialect
 from panas.data.files.pictures import DEEP, GREY, PICTURES, open_picture, pictures_under, unreadable
 from panas.data.files.raw import Raw
 from panas.data.files.tables import (
@@ -56,7 +57,9 @@ def are_files(data: str) -> bool:
     return path.is_dir() or path.suffix.lower() in PICTURES
 
 
-def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Batch]:
+def batches_of(
+    data: str, facts: Facts, size: int | None = None, dialect: Dialect = PLAIN
+) -> Iterator[Batch]:
     """The samples at a path, as the facts of a network's data describe them; at least one.
 
     BadInput where they do not fit; a mistake in the path is found at the first batch.
@@ -65,17 +68,19 @@ def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Bat
         data: a path, as in the table above.
         facts: of the network's data: shape, columns and scale.
         size: samples of a batch, at most, from 1 up; None: 512, or fewer large ones.
+        dialect: how a table is written. Without a header, columns are the facts' in their order
+            where there are as many, else those of the facts' numbers.
     """
     path, none = path_of(data), True
     usual = max(1, min(MOST_SAMPLES, MOST_VALUES // math.prod(facts.shape)))
-    for batch in _read(path, facts, size or usual):
+    for batch in _read(path, facts, size or usual, dialect):
         none = False
         yield batch
     if none:
         raise BadInput(f"expected samples in {path}, got none; add some")
 
 
-def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
+def _read(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
     kind = ending_of(path)
     is_table, is_folder = kind in TABLES and not path.is_dir(), path.is_dir()
     if not is_folder and not (path.is_file() and kind in (".npz", *TABLES, *PICTURES)):
@@ -88,7 +93,7 @@ def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
             f"{'a table' if facts.columns else 'an .npz or pictures'}"
         )
     if is_table:
-        return _of_table(path, facts, size)
+        return _of_table(path, facts, size, dialect)
     if is_folder or kind in PICTURES:
         return _of_pictures(path, facts, size)
     return _of_archive(path, facts, size)
@@ -109,12 +114,14 @@ def _of_archive(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
             row += len(part)
 
 
-def _of_table(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
+def _of_table(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
     # No column is a label, whatever it is called: what the facts do not name is not read.
     names = (*LABEL_COLUMNS, *(column.name for column in facts.columns))
-    named = TableColumns(labelled=False, features=names)
+    named = TableColumns(labelled=False, features=names, dialect=dialect)
     row = 0
     with open_table(path, named) as (header, rows):
+        if not dialect.header and len(header.names) == len(facts.columns):
+            header = replace(header, names=[column.name for column in facts.columns])
         while len((part := _next_rows(path, header, rows, facts, size)).y):
             yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)).inputs())
             row += len(part.y)

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from panas.data.facts import BYTE, Facts, fit, infer
 from panas.data.files.cells import Cells
-from panas.data.files.dialect import Style
+from panas.data.files.dialect import Style, dialect_of
 from panas.data.files.pictures import DEEP, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.tables import TableColumns
+from panas.data.remarks import OF_SHARE, of_classes, of_limit, remarks
 from panas.data.samples import Samples, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
@@ -53,14 +54,17 @@ class DataSettings:
     data_root: str | None = None
     """Folder of torchvision's sets; not needed for `digits` and for paths."""
     label: str | None = None
-    """A table's label column; None looks for the usual names."""
+    """A table's label column, by its number from 1 where there is no header; None looks for the
+    usual names. Of a folder of pictures, a column of its `metadata.csv`."""
     group: str | None = None
-    """A table's column, or an .npz's array, that names the privacy unit of a sample, as a patient;
-    None: a sample is one."""
+    """A table's column, an .npz's array, or a column of a folder's `metadata.csv`, that names the
+    privacy unit of a sample, as a patient; None: a sample is one."""
     client_column: str | None = None
     """A table's column that names the client of a row, as a hospital."""
-    texts: tuple[str, ...] = ()
-    """A table's columns to read as texts although they hold numbers, as codes do."""
+    table: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """How tables are written (`panas.data.files.dialect`): `dates` iso, us or eu, `numbers` 1,234.5
+    or 1.234,5, `header` yes or no, `delimiter`; `texts`: columns to read as texts although they
+    hold numbers, as codes do."""
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Lowest and highest value of a table's columns, for their scale; see `panas.data.facts`."""
     public_data: str | None = None
@@ -96,6 +100,7 @@ class DataSettings:
         ):
             if value is not None and not least <= value <= most:
                 raise BadInput(f"expected {expected}, got {value}; change it")
+        dialect_of(self.table)
 
     @property
     def has_public(self) -> bool:
@@ -112,8 +117,13 @@ class DataSettings:
     @property
     def reading(self) -> Reading:
         """How the files are read."""
+        dialect, texts = dialect_of(self.table)
         table = TableColumns(
-            label=self.label, group=self.group, client=self.client_column, texts=self.texts
+            label=self.label,
+            group=self.group,
+            client=self.client_column,
+            texts=texts,
+            dialect=dialect,
         )
         return Reading(data_root=self.data_root, table=table, image_size=self.image_size)
 
@@ -175,15 +185,21 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     s = settings
     name = Path(identity(s.dataset)).name  # without the folders of this machine
     raw, shared = _read(s)
-    if unknown := sorted({*s.texts, *s.ranges} - set(raw.columns)):
-        raise BadInput(f"expected columns of {name} in data.texts and data.ranges, got {unknown}")
+    if unknown := sorted({*s.reading.table.texts, *s.ranges} - set(raw.columns)):
+        raise BadInput(
+            f"expected columns of {name} in data.table.texts and data.ranges, got {unknown}"
+        )
     private, public = _divided(raw, shared, s, rng)
     if s.limit is not None and s.limit < len(private):
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
     pool = raw.take(private)
-    for note in (*raw.notes, *remarks(open_part)):
+    left_out = of_limit(len(shared.y), s.public_limit)
+    if shared is raw:
+        is_cut = s.fraction and not s.built_in and len(public) == s.public_limit
+        left_out = (OF_SHARE.format(len(public)),) if is_cut else ()
+    for note in (*raw.notes, *remarks(open_part), *of_classes(facts.class_names), *left_out):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
@@ -430,47 +446,3 @@ def _channels_last(x: np.ndarray, facts: Facts) -> np.ndarray:
     c, h, w = facts.shape
     first = x.ndim >= 3 and x.shape[-3:] == facts.shape and x.shape[-3:] != (h, w, c)
     return np.moveaxis(x, -3, -1) if first else x
-
-
-FEWEST_ROWS = 20
-FEWEST_OF_A_CLASS = 5
-"""With fewer rows of a class, a column may tell it by chance."""
-
-
-def remarks(public: Raw) -> tuple[str, ...]:
-    """Names of columns that alone tell the class of every public row, and of constant ones."""
-    if not public.columns or len(public.y) < FEWEST_ROWS:
-        return ()
-    results = []
-    columns = dict(zip(public.columns, public.x.T, strict=True))
-    telling = [name for name, x in columns.items() if _tells(x, public.y)]
-    if telling:
-        results.append(
-            f"{_named(telling)} alone tells the class of every public row; drop it if it is not "
-            "known before the class is"
-        )
-    constant = [name for name, x in columns.items() if len(np.unique(x)) == 1]
-    if constant:
-        results.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
-    return tuple(results)
-
-
-def _named(columns: list[str]) -> str:
-    return f"column {', '.join(map(repr, columns))[:200]}"
-
-
-def _tells(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether values part the classes: in their order, or where few values repeat, by themselves.
-
-    Missing cells count as one value.
-    """
-    counts = np.unique(y, return_counts=True)[1]
-    if len(counts) < 2 or counts.min() < FEWEST_OF_A_CLASS:
-        return False
-    values, index = np.unique(x, return_inverse=True)  # NaN is one value, the last
-    first = np.zeros(len(values), np.int64)
-    first[index] = y
-    if not np.array_equal(first[index], y):
-        return False  # a value that two classes share
-    changes = np.count_nonzero(np.diff(first))
-    return bool(changes < len(counts) or len(values) * FEWEST_OF_A_CLASS <= len(y))

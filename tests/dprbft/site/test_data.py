@@ -20,12 +20,12 @@ from panas.data.splits import Splits, hashed_split
 from panas.runtime.errors import BadInput
 
 KEY = b"k" * 32
-HEADER = ["number", "age", "seen", "town", "patient", "class"]
+HEADER = ["", "age", "seen", "town", "patient", "class"]
 TOWNS = ("Bonn", "Ulm", "Kiel")
 
 
 def honest(n: int) -> list[list[str]]:
-    """Rows of a table whose first column only numbers them."""
+    """Rows of a table whose first column has no name."""
     return [
         [
             str(i),
@@ -136,8 +136,8 @@ STRANGE = {
     "one cell": ["x"],
     "a cell more": [*changed(), "1"],
     "a cell less": changed()[:-1],
-    "the same number of a row": changed(number="1"),
-    "no number of a row": changed(number="one"),
+    "the same number of a row": changed(**{"": "1"}),
+    "no number of a row": changed(**{"": "one"}),
     "a cell too long for the reader": changed(town="x" * 140_000),
     "two lines in a cell": changed(town="a\nb"),
 }
@@ -221,7 +221,7 @@ def test_the_owner_is_told_numbers_alone(tmp_path: Path, table: Path):
     _, told = loaded(tmp_path / "north", facts)
     assert "north: 2 of 63 rows do not fit the declared facts and were left out" in told
     assert any("1 of 63 rows hold values that do not fit" in line for line in told)
-    assert any("column" in line and "not read" in line for line in told)  # it numbers the rows
+    assert any("column" in line and "not read" in line for line in told)  # it has no name
     assert not any("secret" in line for line in told)
 
 

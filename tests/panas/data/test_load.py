@@ -252,7 +252,7 @@ def test_options_of_a_table(tmp_path) -> None:
         public_fraction=0.0,
         group="patient",
         client_column="hospital",
-        texts=("code",),
+        table={"texts": ("code",)},
         ranges={"age": (0.0, 118.0)},
     )
     assert s.private.units == 3
@@ -262,7 +262,7 @@ def test_options_of_a_table(tmp_path) -> None:
     with pytest.raises(BadInput, match="leave the option out"):
         source("digits", label="Class")
     with pytest.raises(BadInput, match="'nowhere'"):
-        source(tmp_path / "t.csv", texts=("nowhere",))
+        source(tmp_path / "t.csv", table={"texts": ("nowhere",)})
 
 
 def test_public_rows_say_which_columns_tell_the_class_or_nothing(tmp_path) -> None:
@@ -284,7 +284,9 @@ def test_a_public_table_teaches_categories_and_kinds(tmp_path) -> None:
     (tmp_path / "m.csv").write_text("code,n,y\n2,5,0\n7,,1\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        s = source(tmp_path / "m.csv", public_data=str(tmp_path / "p.csv"), texts=("code",))
+        s = source(
+            tmp_path / "m.csv", public_data=str(tmp_path / "p.csv"), table={"texts": ("code",)}
+        )
     assert s.facts.columns[0].categories == ("2", "x")
     x = s.private.x.flatten(1)
     assert x[:, :3].tolist() == [[1, -1, -1], [-1, -1, 1]]  # 2, x, any other
