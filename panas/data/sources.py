@@ -7,6 +7,9 @@ from pathlib import Path
 from panas.data.facts import Facts
 from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
+from panas.data.files.dialect import PLAIN
+from panas.data.files.picture_table import FILES as FILE_COLUMNS
+from panas.data.files.picture_table import NAME
 from panas.data.files.pictures import (
     PICTURES,
     USUAL,
@@ -17,6 +20,7 @@ from panas.data.files.pictures import (
 )
 from panas.data.files.raw import Raw
 from panas.data.files.tables import (
+    ALONE,
     TABLES,
     TableColumns,
     ending_of,
@@ -39,8 +43,6 @@ def identity(dataset: str) -> str | Path:
 
 
 FILES = "an .npz, .csv, .csv.gz, .tsv or .parquet file"
-ALONE = TableColumns()
-"""A table of which nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,10 @@ def read(dataset: str, how: Reading) -> Raw:
     if dataset in NAMES:
         raw = read_named(dataset, how.data_root, how.image_size or USUAL)
     elif path.is_dir():
-        pictures = read_folder if how.table.labelled else read_pictures
-        raw = pictures(path, how.image_size, how.shape)
+        if how.table.labelled:
+            raw = read_folder(path, how.image_size, how.shape, how.table)
+        else:
+            raw = read_pictures(path, how.image_size, how.shape)
     elif (kind := ending_of(path)) in (".npz", *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
@@ -126,7 +130,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
         expected, got = ("a table", "images") if facts.columns else ("images", "a table")
         raise BadInput(f"expected {expected} at {path}, as declared, got {got}, or no file")
     if path.is_dir():
-        raw = read_folder_rows(path, form)
+        raw = read_folder_rows(path, form, table)
     elif kind not in (".npz", *TABLES) or not path.is_file():
         raise BadInput(
             f"expected {FILES} or a folder of pictures at {path}, got none; check the path"
@@ -140,16 +144,19 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
 
 
 def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
-    """Refuse columns of data that are no table; an archive may have its groups as an array."""
-    if replace(columns, units_needed=True, group=None) != ALONE:
+    """Refuse columns of data that are no table; an archive may have its groups as an array, and a
+    folder of pictures labels and groups in a table."""
+    is_listed = (path_of(dataset) / NAME).is_file()
+    own = {"label": None, "dialect": PLAIN} if is_listed else {}
+    if replace(columns, units_needed=True, group=None, **own) != ALONE:
         raise BadInput(
             f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
             "no columns; leave the option out"
         )
     if columns.group is not None and columns.units_needed and raw.groups is None:
         raise BadInput(
-            f"expected a table or an .npz for groups, got {dataset}, which cannot say whose a "
-            f"picture is; save it as an .npz with images, labels and {columns.group!r}"
+            f"expected the groups of {dataset}, got none; add {NAME} to it with a row for each "
+            f"file and the columns {FILE_COLUMNS[0]!r} and {columns.group!r}"
         )
 
 

@@ -55,6 +55,10 @@ class TableColumns:
     width: int | None = None  # columns of a table without a header; None: as its first row has
 
 
+ALONE = TableColumns()
+"""A table of which nothing is said."""
+
+
 def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     """Read a table; its columns are parted by commas, semicolons, tabs or bars, as its header is.
 
@@ -286,7 +290,7 @@ def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]
     cells = [DeclaredCells(column, style=header.style) for column in form.columns]
     misfits, classes, groups = Misfits(), array.array("q"), list[bytes]()
     label, group = header.special["label"], header.special.get("group")
-    for row in _records(rows):
+    for row in records(rows):
         misfits.rows += 1
         whole = row is not None and len(row) == len(header.names)
         number = form.class_of(row[label].strip()) if row is not None and whole else -1
@@ -314,7 +318,7 @@ def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]
     )
 
 
-def _records(rows: Iterator[list[str]]) -> Iterator[list[str] | None]:
+def records(rows: Iterator[list[str]]) -> Iterator[list[str] | None]:
     """Rows that are not empty; None for one that is none of CSV, such as one too long."""
     while True:
         try:
