@@ -31,7 +31,7 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
     BadInput, in one line, names the key, what it expects and what came; also a key that the method
     does not read.
     """
-    merged = _with_table(merge(*layers))
+    merged = with_table(merge(*layers))
     preset = merged.get("preset", "sound")
     if preset not in PRESETS:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
@@ -58,7 +58,7 @@ def first_run(settings: dict[str, Any]) -> dict[str, Any]:
     return {} if own or "preset" in settings or settings.get("data") else FIRST_RUN
 
 
-def _with_table(settings: dict[str, Any]) -> dict[str, Any]:
+def with_table(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with `data.texts`, as former versions called it, in `data.table`."""
     data = settings.get("data")
     if not isinstance(data, dict) or "texts" not in data:

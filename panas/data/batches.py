@@ -35,7 +35,8 @@ from panas.data.files.tables import (
     ending_of,
     open_table,
 )
-from panas.data.load import rows_of, unlabelled
+from panas.data.frames import rows_of
+from panas.data.load import unlabelled
 from panas.data.sources import path_of
 from panas.runtime.errors import BadInput
 
@@ -55,6 +56,12 @@ def are_files(data: str) -> bool:
     """Whether the samples of a path are named by files, and not by the numbers of rows."""
     path = path_of(data)
     return path.is_dir() or path.suffix.lower() in PICTURES
+
+
+def is_picture(data: str | Path) -> bool:
+    """Whether a path is that of one picture, by what it ends in."""
+    path = path_of(str(data))
+    return path.suffix.lower() in PICTURES and not path.is_dir()
 
 
 def batches_of(

@@ -11,7 +11,7 @@ classify. Their labels are 0, and mean nothing.
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ from PIL import Image
 from torch import Tensor
 
 from panas.data.facts import BYTE, Facts, fit, infer
-from panas.data.files.cells import Cells
-from panas.data.files.dialect import Style, dialect_of
+from panas.data.files.dialect import dialect_of
 from panas.data.files.pictures import DEEP, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.tables import TableColumns
+from panas.data.frames import is_frame, rows_of_frame, rows_of_mappings
 from panas.data.remarks import OF_SHARE, of_classes, of_limit, remarks
 from panas.data.samples import Samples, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
@@ -359,47 +359,17 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
 
     `data` is, of images: a path, a PIL image, an array (h, w), (h, w, c) or (n, h, w, c), a tensor
     (c, h, w) or (n, c, h, w), or a list of them (an array that has the shape of the facts with
-    channels first alone is read so); of a table: a mapping from column to cell, or a
-    list of them (cells are numbers, texts, or None). Pictures, not arrays, are brought to size.
+    channels first alone is read so); of a table: a data frame, a mapping from column to cell, or
+    a list of mappings (cells are numbers, texts, or None). Pictures, not arrays, are brought to
+    size.
     """
     many: Sequence[Any] = data if isinstance(data, list | tuple) else [data]
     if not many:
         raise BadInput("expected images or rows to classify, got none")
     if facts.columns:
-        return _table(many, facts)
+        return rows_of_frame(data, facts) if is_frame(data) else rows_of_mappings(many, facts)
     x = np.concatenate([_images(one, facts) for one in many])
     return Raw(x, np.zeros(len(x), np.int64), facts.class_names)
-
-
-def _table(rows: Sequence[Any], facts: Facts) -> Raw:
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise BadInput(f"expected rows as mappings from column to cell, got {type(rows[0])}")
-    columns = [Cells(c.name, texts=c.kind == "text", style=Style()) for c in facts.columns]
-    for column in columns:
-        for row in rows:
-            if column.name not in row:
-                raise BadInput(f"expected a cell of column {column.name!r} in each row, got none")
-            column.add("" if row[column.name] is None else str(row[column.name]))
-    return rows_of(columns, range(len(rows)), "the data", facts)
-
-
-def rows_of(cells: Sequence[Cells], lines: Sequence[int], called: str, facts: Facts) -> Raw:
-    """Rows without labels, of their cells.
-
-    Args:
-        cells: each column of the facts, in their order, with as many cells as there are lines.
-        lines: numbers of the rows, for messages.
-        called: name of the table in them.
-        facts: of the network's data.
-    """
-    kinds, texts, values = {}, {}, []
-    for column in cells:
-        kinds[column.name], x, known = column.column(lines, called)
-        values.append(x)
-        if known:
-            texts[column.name] = known
-    names, y = tuple(column.name for column in cells), np.zeros(len(lines), np.int64)
-    return Raw(np.stack(values, axis=1), y, facts.class_names, names, kinds=kinds, texts=texts)
 
 
 def _images(one: Any, facts: Facts) -> np.ndarray:
