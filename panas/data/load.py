@@ -195,10 +195,7 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     open_part = shared.take(public)
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
     pool = raw.take(private)
-    left_out = of_limit(len(shared.y), s.public_limit)
-    if shared is raw:
-        is_cut = s.fraction and not s.built_in and len(public) == s.public_limit
-        left_out = (OF_SHARE.format(len(public)),) if is_cut else ()
+    left_out = of_limit(len(shared.y), s.public_limit) if shared is not raw else ()
     for note in (*raw.notes, *remarks(open_part), *of_classes(facts.class_names), *left_out):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
@@ -265,6 +262,7 @@ def _divided(
     if raw.part is not None:
         chosen &= raw.part == TRAIN
     if chosen.sum() > s.public_limit:
+        warnings.warn(OF_SHARE.format(s.public_limit), stacklevel=3)
         chosen &= number < np.sort(number[chosen])[s.public_limit]
     public = np.flatnonzero(chosen)
     return np.delete(everyone, public), public

@@ -52,7 +52,7 @@ def of_classes(names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-OF_SHARE = "public are {:,} samples, as data.public_limit says; all others stay private"
+OF_SHARE = "public are {:,} samples at most, as data.public_limit says; all others stay private"
 """Of a data set of which a share is public, where that is cut."""
 
 

@@ -265,6 +265,38 @@ def test_options_of_a_table(tmp_path) -> None:
         source(tmp_path / "t.csv", table={"texts": ("nowhere",)})
 
 
+def test_public_rows_say_which_column_numbers_them_and_none_is_dropped(tmp_path) -> None:
+    rows = [f"{3 * k},{(k * 7) % 11},{k % 2}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("id,b,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="'id' seems to number the rows"):
+        s = source(tmp_path / "t.csv", public_fraction=0.9)
+    assert [c.name for c in s.facts.columns] == ["id", "b"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # private rows say nothing
+        source(tmp_path / "t.csv", public_fraction=0.0)
+
+
+def test_public_samples_that_a_limit_leaves_out_are_told(tmp_path) -> None:
+    for name, start in (("own", 0), ("open", 100)):
+        rows = [f"{(start + k) * 7 % 301}.5,{k % 2}" for k in range(60)]
+        (tmp_path / f"{name}.csv").write_text("a,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="40 of 60 public samples are used, and 20 left out"):
+        source(tmp_path / "own.csv", public_data=str(tmp_path / "open.csv"), public_limit=40)
+    with pytest.warns(
+        UserWarning, match="public are 10 samples at most, .* all others stay private"
+    ):
+        source(tmp_path / "own.csv", public_fraction=0.5, public_limit=10)
+
+
+def test_classes_that_differ_in_case_alone_are_told(tmp_path) -> None:
+    labels = ("Yes", "yes", "No")
+    rows = [f"{k}.5,{labels[k % 3]}" for k in range(30)]
+    (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="'Yes' and 'yes' differ in case alone and count as 3"):
+        s = source(tmp_path / "t.csv", public_fraction=0.0)
+    assert s.facts.class_names == ("No", "Yes", "yes")
+
+
 def test_public_rows_say_which_columns_tell_the_class_or_nothing(tmp_path) -> None:
     rows = [f"{k % 2 + 3},{k % 5},8,{k % 2}" for k in range(60)]
     (tmp_path / "t.csv").write_text("leak,fair,same,y\n" + "\n".join(rows))
