@@ -35,7 +35,7 @@ class Row:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what there is to say is said."""
+        """Whether no cell that is read is missing, or of another encoding."""
         cells = [cell for cell in (self.label, self.group) if cell is not None]
         return all(cell.lower() not in MISSING and is_decoded(cell) for cell in cells)
 
