@@ -191,7 +191,7 @@ def audit_model(
 def predict(
     source: Models,
     input: Annotated[
-        str, Option("--input", help="An .npz, .csv, .parquet, picture, or folder; no labels.")
+        str, Option("--input", help="An .npz, table, picture, or folder; no labels.")
     ],
     site: Site = None,
     dates: OfDates = "iso",
