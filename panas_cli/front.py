@@ -190,9 +190,7 @@ def audit_model(
 
 def predict(
     source: Models,
-    input: Annotated[
-        str, Option("--input", help="An .npz, table, picture, or folder; no labels.")
-    ],
+    input: Annotated[str, Option("--input", help="An .npz, table, picture, or folder; no labels.")],
     site: Site = None,
     dates: OfDates = "iso",
     numbers: OfNumbers = None,

@@ -135,7 +135,7 @@ def common(
         "data.label": label,
         "data.group": group,
         "data.client_column": client_column,
-        "data.table": {"header": "no"} if no_header else None,
+        "data.table.header": "no" if no_header else None,
         **split_data(sites, client_data),
         **({"federation.clients": clients} if clients is not None else {}),
         "privacy.strict": strict or None,
@@ -251,7 +251,7 @@ def _put(settings: dict[str, Any], key: str, value: Any) -> None:
     below = settings.setdefault(section, {})
     if not isinstance(below, dict) or not name:
         raise BadInput(f"expected --set section.key=value, got the key {key!r}")
-    if name.startswith("options."):  # a table of its own within the section
+    if name.startswith(("options.", "table.")):  # a table of its own within the section
         _put(below, name, value)
     else:
         below[name] = value

@@ -67,9 +67,15 @@ def shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Sam
     What sites declare, by name, makes the facts, and public data are brought to them; without sites
     that declare any, all public data make the facts. Those that are kept are the public samples.
     """
+    facts, public = _declared(config, declared) if declared else _of_public(config)
+    for note in of_classes(facts.class_names):
+        warnings.warn(note, stacklevel=2)
+    return facts, public
+
+
+def _of_public(config: RunConfig) -> tuple[Facts, Samples]:
+    """Facts and public samples of sites that declare none."""
     source, classes = config.data.source, config.federation.classes
-    if declared:
-        return _declared(config, declared)
     assert source.public_data is not None
     raw = _public(config, source.public_reading)
     facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
@@ -114,7 +120,7 @@ def _kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
     The draw is that of a simulation with the same public data (`panas.data.load.load`).
     """
     samples, most = fit(raw, facts, "public data"), config.data.source.public_limit
-    for note in (*of_limit(len(samples), most), *of_classes(facts.class_names)):
+    for note in of_limit(len(samples), most):
         warnings.warn(note, stacklevel=2)
     if len(samples) <= most:
         return samples

@@ -7,11 +7,12 @@ never a cell.
 import array
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from panas.data.files.columns import Column, Kind
-from panas.data.files.dialect import DATE, OF_NUMBERS, Style, day_of, is_grouped, number_of
+from panas.data.files.dialect import DATE, Style, day_of, is_grouped, number_of
 from panas.runtime.errors import BadInput
 
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "?", "-"))
@@ -63,14 +64,20 @@ class Cells:
                 f"column {self.name!r}: commas part thousands; where they part fractions, set "
                 f"{AS_NUMBERS} to '1.234,5'",
             )
-        texts = () if self._all_texts else self._codes
-        alike = all(OF_NUMBERS.fullmatch(text) and not DATE.fullmatch(text) for text in texts)
-        if texts and alike:
+        if self._codes and not self._all_texts and any(map(self._are_numbers, (".", ","))):
             return (
                 f"column {self.name!r} seems to hold numbers in another form; say which by "
                 f"{AS_NUMBERS}, '1,234.5' or '1.234,5'",
             )
         return ()
+
+    def _are_numbers(self, decimal: Literal[".", ","]) -> bool:
+        """Whether all texts were numbers, if this character parted fractions."""
+        style = Style(decimal=decimal)
+        try:
+            return all(math.isfinite(number_of(text, style)[0]) for text in self._codes)
+        except ValueError:
+            return False
 
     def column(self, lines: Sequence[int], place: str) -> tuple[Kind, np.ndarray, tuple[str, ...]]:
         """Kind, values (n,) with NaN where missing, and texts by their code.

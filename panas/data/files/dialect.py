@@ -41,7 +41,6 @@ THOUSANDS = {
 }
 SPACED = re.compile(r"[+-]?[1-9]\d{0,2}([ '\u2019\u00a0\u202f]\d{3})+([.,]\d*)?")
 SPACES = re.compile(r"[ '\u2019\u00a0\u202f]")
-OF_NUMBERS = re.compile(rf"[+-]?[{CURRENCIES}]? ?\d[\d.,' \u2019\u00a0\u202f]*[{CURRENCIES}%]?")
 
 TIME = r"( \d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?)?"
 DATE = re.compile(

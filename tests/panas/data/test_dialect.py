@@ -113,8 +113,9 @@ def test_numbers_of_another_form_are_texts_with_a_reason_or_refused_with_a_remed
         read_table(path)
     said = TableColumns(dialect=Dialect(numbers="1.234,5"))
     assert read_table(path, said).x.tolist() == [[3.512], [12.75]]
-    names = read_table(table(tmp_path, "a,y\n2020-01-31,0\nx 5,1\n".replace("2020-01-31", "b 7")))
-    assert not any("another form" in note for note in names.notes)
+    for other in ("1.2.3.4", "x 5", "31.01.2020", "1/2"):
+        column = read_table(table(tmp_path, f"a,y\n{other},0\n{other},1\n"))
+        assert not any("another form" in note for note in column.notes)
 
 
 def test_american_dates_need_a_word_and_the_refusal_says_which(tmp_path: Path):
