@@ -246,14 +246,14 @@ def test_an_owner_reads_that_the_data_were_halved(cli: Callable, tmp_path: Path)
     assert "30 of 60" in note
 
 
-def test_a_folder_of_pictures_has_no_groups(cli: Callable, tmp_path: Path):
+def test_a_folder_of_pictures_has_no_groups_without_a_table(cli: Callable, tmp_path: Path):
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)
         Image.new("L", (8, 8)).save(tmp_path / "data" / name / "patient-1.png")
     data = tmp_path / "data"
     made = cli("site", "init", tmp_path / "s", "--data", data, "--group", "patient", *BUDGET)
     assert (made.code, len(made.err.splitlines())) == (2, 1)
-    assert "expected a table or an .npz for groups" in made.err
+    assert "add metadata.csv to it" in made.err
 
 
 def test_its_owner_alone_hears_that_a_site_has_one_class(cli: Callable, tmp_path: Path):
