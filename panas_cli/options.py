@@ -28,7 +28,8 @@ OfDates = Annotated[
     Literal["iso", "us", "eu"], Option(help="A table's: us for 1/31/2020, eu for 31/1/2020.")
 ]
 OfNumbers = Annotated[
-    str | None, Option(help="A table's: 1,234.5 or 1.234,5 (default: by its delimiter).")
+    Literal["1,234.5", "1.234,5"] | None,
+    Option(help="A table's: 1,234.5 or 1.234,5 (default: by its delimiter)."),
 ]
 
 

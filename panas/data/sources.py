@@ -147,8 +147,10 @@ def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
     """Refuse columns of data that are no table; an archive may have its groups as an array, and a
     folder of pictures labels and groups in a table."""
     is_listed = (path_of(dataset) / NAME).is_file()
-    own = {"label": None, "dialect": PLAIN} if is_listed else {}
-    if replace(columns, units_needed=True, group=None, **own) != ALONE:
+    rest = replace(columns, units_needed=True, group=None)
+    if is_listed:
+        rest = replace(rest, label=None, dialect=PLAIN)
+    if rest != ALONE:
         raise BadInput(
             f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
             "no columns; leave the option out"

@@ -64,7 +64,11 @@ class Cells:
                 f"column {self.name!r}: commas part thousands; where they part fractions, set "
                 f"{AS_NUMBERS} to '1.234,5'",
             )
-        if self._codes and not self._all_texts and any(map(self._are_numbers, (".", ","))):
+        if (
+            self._codes
+            and not self._all_texts
+            and (self._are_numbers(".") or self._are_numbers(","))
+        ):
             return (
                 f"column {self.name!r} seems to hold numbers in another form; say which by "
                 f"{AS_NUMBERS}, '1,234.5' or '1.234,5'",
