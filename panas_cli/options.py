@@ -443,6 +443,10 @@ def ranges_of(given: Sequence[str] | None) -> dict[str, tuple[float, float]] | N
     return results or None
 
 
+OF_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+"""What systems add to folders that are packed or looked at."""
+
+
 def split_data(
     sites: Sequence[str] | None, client_data: Sequence[str] | None
 ) -> dict[str, list[str] | int]:
@@ -452,7 +456,8 @@ def split_data(
     folders = [Path(s).expanduser().resolve() for s in sites or ()]
     files = [Path(s).expanduser().resolve() for s in client_data or ()]
     if len(folders) == 1 and folders[0].is_dir() and not (folders[0] / "site.toml").exists():
-        inside = sorted(p for p in folders[0].iterdir() if not p.name.startswith("."))
+        below = (p for p in folders[0].iterdir() if not p.name.startswith("."))
+        inside = sorted(p for p in below if p.name not in OF_SYSTEMS)
         folders = [p for p in inside if (p / "site.toml").is_file()]
         files = [p for p in inside if p not in folders]
         if folders and files:
