@@ -246,9 +246,6 @@ def status(
 @deploy.command("demo")
 def demo() -> None:
     """Show a hub and three sites at work on this machine, with processes of their own."""
-    from dprbft.secure_sum.identity import need_library
-
-    need_library()
     commands.sites.demo.demo()
 
 
