@@ -15,9 +15,9 @@ Sites that help the server are chosen before the draws; the server chooses who i
 them. Then the bounds below hold:
 
 - A secret is exposed where T of its holders help the server: a hypergeometric tail, for n sites.
-- S can be seen apart only if each of its sites has m = 2 T - 2 - k holders or more in S or among the
-  helpers. For its vector is masked for T - 1 holders at least, else it sends nothing, and its seed
-  is opened by as many: m are in both, less those that help. All but t have signed the list of
+- S can be seen apart only if each of its sites has m = 2 T - 2 - k holders or more in S or among
+  the helpers. For its vector is masked for T - 1 holders at least, else it sends nothing, and its
+  seed is opened by as many: m are in both, less those that help. All but t have signed the list of
   survivors: these have no holder outside of S, the helpers, and the t that are not on the list. The
   union bound is over all S, all that have not signed, and all that are not on the list.
 - The sum is stuck where k - T + 1 holders of a site are missing: the same tail.
