@@ -14,7 +14,7 @@ tenth for the label histogram goes to one release of moments; no public sample h
 | central | 1: as if the sites trusted the server, which adds the noise once |
 | exact | none |
 
-In the secure sums and centrally, class counts are part of the sum, under its noise: s is 1.5 %
+In the secure sums and centrally, class counts are part of the sum, under its noise: s is 2.5 %
 larger for that. "Own counts" is what a sum of moments alone would bring.
 """
 
