@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
+from attacks.audit.masked import masked_evidence
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
