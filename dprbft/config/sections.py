@@ -29,7 +29,7 @@ Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (
     *("dataset", "data_root", "label", "limit", "image_size", "bits"),
-    *("group", "client_column", "texts", "ranges"),
+    *("group", "client_column", "table", "ranges"),
     *("public_data", "public_fraction", "public_limit"),
     *("public_labels", "unlabelled_data"),
 )
