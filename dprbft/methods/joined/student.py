@@ -2,8 +2,9 @@
 
 Its teacher is the shared head with the site's log prior and residual, asked about public samples:
 post-processing of what the ledger covers. So the network's weights cost nothing more, and may be
-shown. Where `privacy.network` is "stays" it learns from the site's own samples besides, without
-noise: then it must not be.
+shown. Of a table the models of public rows teach, too (`rows_teacher`), and the questions are rows
+made of public ones (`panas.training.made_rows`). Where `privacy.network` is "stays" it learns from
+the site's own samples besides, without noise: then it must not be.
 """
 
 from dataclasses import replace
@@ -29,8 +30,13 @@ from panas.training.distillation import (
     long_enough,
     moved,
 )
-from panas.training.linear.predictor import Candidates
+from panas.training.linear.predictor import Candidates, weighed
+from panas.training.linear.public_models import public_models
+from panas.training.made_rows import Layout, made_rows
 from panas.training.sgd import OptimizerConfig, fit
+
+ROWS = 4000
+"""Rows, made of public ones, that a student of a table learns from."""
 
 MANY = 1000
 """Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
@@ -43,18 +49,30 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
         return None
     rng = stream(site.config.seed, "client", site.id, "student")
     started, ask = _untrained(site, torch_generator(rng)), teacher(site, state)
-    taught = SoftSamples(inputs, ask(inputs.inputs()))
+    taught = _taught(site, inputs, ask, rng)
     distil(
         started.bottom,
         started.head,
         taught,
-        config=_training(site, len(inputs)),
+        config=_training(site, len(taught)),
         rng=rng,
         teacher=ask if are_few(site.facts, len(inputs)) else None,
     )
     if site.config.stays:
         _from_own_samples(site, started, rng)
     return _if_finite(started)
+
+
+def _taught(site: Site, inputs: Samples, ask: Teacher, rng: np.random.Generator) -> SoftSamples:
+    """What a student learns: public samples, or rows made of them, with the teacher's answers."""
+    if site.facts.are_rows:
+        return made_rows(inputs, Layout.of(site.facts), ROWS, teacher=ask, rng=rng)
+    return SoftSamples(inputs, ask(inputs.inputs()))
+
+
+def taught_to_student(facts: Facts, inputs: int) -> int:
+    """How many samples a student learns from where so many are public."""
+    return ROWS if facts.are_rows and inputs else inputs
 
 
 def lone_network(site: Site) -> SavedNetwork | None:
@@ -95,7 +113,7 @@ def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generato
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
 
-    batches = None if site.facts.columns else each_moved
+    batches = None if site.facts.are_rows else each_moved
     fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
@@ -115,6 +133,8 @@ def learnt_from(site: Site) -> Samples:
 
 def teacher(site: Site, state: JoinedState) -> Teacher:
     """The site's own protected predictor: what it answers to public samples."""
+    if site.facts.columns:
+        return rows_teacher(site, state)
     candidates = Candidates(
         phi=site.phi,
         heads={"shared": state.check_joined(), **public_heads(site)},
@@ -132,6 +152,26 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
     return answers
 
 
+def rows_teacher(site: Site, state: JoinedState) -> Teacher:
+    """The average of a table's protected candidates, as it is before validation samples are seen.
+
+    Validation samples would be covered by nothing. The forest and the regression of public rows
+    count in what the site predicts with, so the student learns from them, too.
+    """
+    models, none = public_models(site.public, table=True), site.facts.no_samples()
+    candidates = Candidates(
+        phi=site.phi,
+        heads={"shared": state.check_joined(), **public_heads(site)},
+        log_prior=state.log_prior,
+        residual=state.linear(),
+        over=state.over,
+        forest=models.forest,
+        logistic=models.logistic,
+    )
+    beforehand = weighed(candidates, none.inputs(), none.y, {})
+    return lambda x: beforehand.probabilities_of(x).float()
+
+
 def shared_teacher(site: Site, state: JoinedState) -> Teacher:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
@@ -142,4 +182,4 @@ def shared_teacher(site: Site, state: JoinedState) -> Teacher:
 
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
-    return not facts.columns and inputs < MANY
+    return not facts.are_rows and inputs < MANY

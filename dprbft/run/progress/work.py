@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dprbft.config.schema import RunConfig
-from dprbft.methods.joined.student import are_few
+from dprbft.methods.joined.student import are_few, taught_to_student
 from dprbft.methods.joined.student_search import taught_to_candidates
 from dprbft.methods.joined.tuning import FEWEST, JUDGES, NEAR, SIZE, SKEWS
 from dprbft.run.progress.pace import Pace
@@ -94,8 +94,9 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     train = s * (REPORT + CALIBRATION + (TABLE if data.facts.columns else 0.0))
     networks = 0.0
     if data.inputs:
-        long = long_enough(STUDENT, data.inputs, config.training.student_steps)
-        networks = _training(long, data.inputs, chosen)
+        lesson = taught_to_student(data.facts, data.inputs)
+        long = long_enough(STUDENT, lesson, config.training.student_steps)
+        networks = _training(long, lesson, chosen)
         networks += few * long.epochs * data.inputs * chosen.picture
         if config.stays:
             networks += _training(own, data.own, chosen)
