@@ -34,6 +34,7 @@ from dprbft.run.outcome import outcome
 TABLES = ("card fraud", "messages", "digits")
 PUBLIC = (40, 400)
 SITES, ALPHA, EPSILON = 4, 1.0, 4.0
+SMALLEST = 150  # rows of a site
 OPEN, TESTED = 0.25, 0.4  # shares of a table that may be public, and of a site's rows to test on
 NEAR = 0.03
 MESSAGES, PARTS = "sms.tsv", 128
@@ -87,7 +88,7 @@ def one(path: Path, public: int, seed: int, workers: int) -> dict[str, Any]:
             "public_limit": public,
             "test_fraction": TESTED,
         },
-        "federation": {"clients": SITES, "alpha": ALPHA},
+        "federation": {"clients": SITES, "alpha": ALPHA, "min_samples": SMALLEST},
         "privacy": {"epsilon": EPSILON},
     }
     for section, values in CHANGES.items():
