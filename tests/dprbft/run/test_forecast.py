@@ -123,10 +123,11 @@ def test_slower_candidates_stop():
         (IMAGES, 40, 1000),
         (IMAGES, 999, 1000),
         (IMAGES, 2000, 1400),
-        (TABLE, 40, 28),
+        (TABLE, 40, 1000),
+        (TABLE, 2000, 1000),
     ],
 )
-def test_candidates_of_few_images_are_taught_pictures_made_of_them(
+def test_candidates_are_taught_what_is_made_of_few_images_and_of_rows(
     facts: Facts, public: int, taught: int
 ):
     search = {"population": 4, "generations": 0, "epochs": 400}

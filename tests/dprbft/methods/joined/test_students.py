@@ -74,6 +74,43 @@ def test_many_images_teach_and_judge_as_they_are(
     assert pixels(taught.samples) | pixels(judged.samples) == pixels(inputs)
 
 
+def as_rows(site: Site) -> Site:
+    """A site whose pixels are the columns of a table."""
+    columns = tuple(Column(name=f"column {i}") for i in range(64))
+    names, shape = site.facts.class_names, site.facts.shape
+    facts = Facts(class_names=names, shape=shape, dtype="float32", columns=columns)
+    return replace(site, facts=facts)
+
+
+def test_rows_teach_and_judge_by_rows_that_share_none_of_them(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources: list[Samples] = []
+    made_rows = student_search.made_rows
+
+    def noted(samples: Samples, *rest: Any, **options: Any) -> SoftSamples:
+        sources.append(samples)
+        return made_rows(samples, *rest, **options)
+
+    monkeypatch.setattr(student_search, "made_rows", noted)
+    inputs = module.learnt_from(site)
+    taught, judged = student_search._lessons(inputs, alike, as_rows(site))
+    assert (len(taught), len(judged)) == student_search.MADE_ROWS
+    assert [len(s) for s in sources] == [28, 12]
+    assert not pixels(sources[0]) & pixels(sources[1])
+    facts = as_rows(site).facts
+    assert student_search.taught_to_candidates(facts, 40) == len(taught)
+    assert student_search.taught_to_candidates(facts, 1) == 0
+
+
+def test_a_student_of_rows_learns_as_many_rows_as_a_forecast_counts(site: Site) -> None:
+    inputs, rng = module.learnt_from(site), np.random.default_rng(0)
+    taught = module._taught(as_rows(site), inputs, alike, rng)
+    assert len(taught) == module.taught_to_student(as_rows(site).facts, len(inputs)) == module.ROWS
+    assert len(module._taught(site, inputs, alike, rng)) == len(inputs)
+    assert module.taught_to_student(site.facts, len(inputs)) == len(inputs)
+
+
 @pytest.mark.parametrize("table", [False, True])
 def test_own_images_are_moved_anew_each_time_and_rows_are_not(
     site: Site, table: bool, monkeypatch: pytest.MonkeyPatch
