@@ -29,6 +29,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from benchmarks.joining_tables import CARD_FRAUD
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
 from dprbft.run.outcome import outcome
 
 TABLES = ("card fraud", "messages", "digits")
@@ -77,22 +78,8 @@ def one(path: Path, public: int, seed: int, workers: int) -> dict[str, Any]:
         seed: of the run.
         workers: processes.
     """
-    began = time.perf_counter()
-    changes: dict[str, Any] = {
-        "preset": "demo",
-        "seed": seed,
-        "data": {
-            "dataset": str(path),
-            "public_fraction": OPEN,
-            "public_limit": public,
-            "test_fraction": TESTED,
-        },
-        "federation": {"clients": SITES, "alpha": ALPHA},
-        "privacy": {"epsilon": EPSILON},
-    }
-    for section, values in CHANGES.items():
-        changes.setdefault(section, {}).update(values)
-    with finished(build_config(changes), workers) as (_, summary):
+    began, config = time.perf_counter(), config_of(path, public, seed)
+    with finished(config, workers) as (_, summary):
         sites, clients = outcome(summary).sites, summary["clients"]
     return {
         "seed": seed,
@@ -110,6 +97,31 @@ def one(path: Path, public: int, seed: int, workers: int) -> dict[str, Any]:
             for site, client in zip(sites, clients, strict=True)
         ],
     }
+
+
+def config_of(path: Path, public: int, seed: int) -> RunConfig:
+    """A run's settings.
+
+    Args:
+        path: of the table.
+        public: rows that are public, with labels.
+        seed: of the run.
+    """
+    changes: dict[str, Any] = {
+        "preset": "demo",
+        "seed": seed,
+        "data": {
+            "dataset": str(path),
+            "public_fraction": OPEN,
+            "public_limit": public,
+            "test_fraction": TESTED,
+        },
+        "federation": {"clients": SITES, "alpha": ALPHA},
+        "privacy": {"epsilon": EPSILON},
+    }
+    for section, values in CHANGES.items():
+        changes.setdefault(section, {}).update(values)
+    return build_config(changes)
 
 
 def write(path: Path, name: str, root: Path) -> bool:
