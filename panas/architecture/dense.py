@@ -41,7 +41,13 @@ class Dense(nn.Module):
 
 
 class Gated(nn.Module):
-    """Linear and norm, times the sigmoid of another linear layer; arguments as `Dense`."""
+    """Linear and norm, times the sigmoid of another linear layer.
+
+    Args:
+        features: f, of a sample, at least 1.
+        norm: of maps (n, k, 1, 1), the k features that come out.
+        outputs: k, at least 1.
+    """
 
     def __init__(self, features: int, norm: nn.Module, outputs: int) -> None:
         super().__init__()
@@ -56,7 +62,13 @@ class Gated(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two linear layers and a shortcut around them; arguments as `Dense`."""
+    """Two linear layers and a shortcut around them.
+
+    Args:
+        features: f, of a sample, at least 1.
+        norm: of maps (n, k, 1, 1), the k features that come out.
+        outputs: k, at least 1.
+    """
 
     def __init__(self, features: int, norm: nn.Module, outputs: int) -> None:
         super().__init__()
