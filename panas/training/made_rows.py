@@ -73,13 +73,26 @@ def made_rows(
         teacher: answers to rows by probabilities (b, classes).
         rng: draws rows, shares and columns.
     """
-    flat = rows.inputs().flatten(1)
-    sizes = [len(part) for part in torch.arange(n).split(AT_ONCE)]
-    parts = [made_of_rows(flat, layout, size, rng) for size in sizes]
-    x = torch.cat(parts or [flat[:0]]).view(-1, *rows.shape)
-    made = Samples(x, torch.zeros(len(x), dtype=torch.int64), rows.classes)
-    answers = [teacher(part) for part in x.split(AT_ONCE)] if len(x) else []
+    made = rows_of_rows(rows, layout, n, rng)
+    parts = torch.arange(n).split(AT_ONCE) if n else ()
+    answers = [teacher(made.inputs(part)) for part in parts]
     return SoftSamples(made, torch.cat([torch.zeros(0, rows.classes), *answers]))
+
+
+def rows_of_rows(rows: Samples, layout: Layout, n: int, rng: np.random.Generator) -> Samples:
+    """n rows made of others; their labels are all 0, which means nothing.
+
+    Args:
+        rows: at least one; their labels are not read.
+        layout: of their features.
+        n: how many to make, 0 or more.
+        rng: draws rows, shares and columns.
+    """
+    flat = rows.inputs().flatten(1)
+    parts = torch.arange(n).split(AT_ONCE) if n else ()
+    made = [made_of_rows(flat, layout, len(part), rng) for part in parts]
+    x = torch.cat(made or [flat[:0]]).view(-1, *rows.shape)
+    return Samples(x, torch.zeros(n, dtype=torch.int64), rows.classes)
 
 
 def made_of_rows(
