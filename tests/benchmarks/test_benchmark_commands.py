@@ -83,6 +83,10 @@ THOROUGH = {
     "scale --sites 3 --participation 1 --rounds 1": "costs sites site_seconds server_seconds",
     "search --dataset digits --repetitions 1": "cost_ratio_to_plain_ga parts budgets",
     "students --data-root {} --seeds 1 --workers 1 --work {}": "found runs cost sites front macs",
+    "table_ranks --data-root {} --genomes 2": "genomes ranks made public accuracy",
+    "table_students --data-root {} --seeds 1 --tables digits --public 40 --workers 1": (
+        "settings table public majority predictor network near furthest runs"
+    ),
 }
 
 ROWS = (
