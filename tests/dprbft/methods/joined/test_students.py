@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import carry_out
 
 from dprbft.config.schema import RunConfig
+from dprbft.methods.joined import networks, student_search
 from dprbft.methods.joined import student as module
-from dprbft.methods.joined import student_search
+from dprbft.methods.joined.residual import public_heads
+from dprbft.methods.joined.state import JoinedState
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -20,6 +21,7 @@ from panas.data.files.columns import Column
 from panas.data.samples import Samples
 from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import SoftSamples
+from panas.training.linear.predictor import Candidates
 from panas.training.sgd import Batches
 
 Open = Callable[..., Site]
@@ -90,8 +92,8 @@ def test_own_images_are_moved_anew_each_time_and_rows_are_not(
     facts = of_table if table else site.facts
     site = replace(site, facts=facts, read_data=lambda: data)
     given: list[Batches | None] = []
-    monkeypatch.setattr(module, "fit", lambda *_, batches, **__: given.append(batches))
-    module._from_own_samples(site, network(site), np.random.default_rng(0))
+    monkeypatch.setattr(networks, "fit", lambda *_, batches, **__: given.append(batches))
+    networks._from_own_samples(site, network(site), np.random.default_rng(0))
     if table:
         assert given == [None]
         return
@@ -111,25 +113,50 @@ def test_own_images_are_moved_anew_each_time_and_rows_are_not(
         )
 
 
-@pytest.mark.thorough
-def test_a_run_asks_the_teacher_of_few_images_at_each_step(
-    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_pictures_are_made_once_for_all_sites(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PICTURES", 50)
+    inputs = module.learnt_from(site)
+    first = module.lessons_of(site, inputs)
+    assert (len(first.samples), first.z.shape) == (50, (50, 8))
+    assert torch.equal(first.z, site.phi(first.samples.inputs()))
+    monkeypatch.setattr(module, "pictures_of_two", None)  # nobody makes any from here on
+    again = module.lessons_of(site, inputs)
+    assert torch.equal(first.samples.x, again.samples.x)
+    assert torch.equal(first.z, again.z)
+
+
+def test_some_lessons_are_drawn_with_their_rows(site: Site) -> None:
+    inputs = module.learnt_from(site)
+    lessons = module.Lessons(inputs, site.phi(inputs.inputs()))
+    some = lessons.some(7, np.random.default_rng(1))
+    assert len(pixels(some.samples)) == 7
+    assert torch.equal(some.z, site.phi(some.samples.inputs()))
+    assert len(lessons.some(99, np.random.default_rng(1)).samples) == 40
+
+
+@pytest.mark.parametrize("over", ["shared", "public", None])
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_teacher_answers_by_the_head_that_the_site_builds_on(
+    site: Site, over: str | None, adapted: bool
 ) -> None:
-    asked: list[int] = []
-    distil = module.distil
-
-    def noted(*networks: Any, teacher: Any, **options: Any) -> None:
-        assert teacher is not None
-
-        def ask(x: torch.Tensor) -> torch.Tensor:
-            asked.append(len(x))
-            return teacher(x)
-
-        distil(*networks, teacher=ask, **options)
-
-    monkeypatch.setattr(module, "distil", noted)
-    few = {"data__public_limit": 40, "network__features": 8, "training__student_steps": 60}
-    config = tiny(federation__method="joined", federation__clients=1, **few)
-    carry_out(tmp_path / "run", config)
-    assert len(asked) >= 60
-    assert max(asked) <= 32
+    """As the candidates of its predictor do, which compute rows themselves."""
+    g = torch.Generator().manual_seed(0)
+    state = JoinedState(
+        histogram=(9.0, *[1.0] * 9), shared=torch.randn(10, 8, generator=g), over=over
+    )
+    if adapted:
+        weight, bias = torch.randn(10, 8, generator=g), torch.randn(10, generator=g)
+        state = replace(state, residual=(weight, bias))
+    x = module.learnt_from(site).inputs()
+    assert state.shared is not None
+    candidates = Candidates(
+        phi=site.phi,
+        heads={"shared": state.shared, **public_heads(site)},
+        log_prior=state.log_prior,
+        residual=state.linear(),
+        over=over,
+    )
+    values = candidates.logits(x)
+    expected = values["residual"] if adapted else values["shared"] + state.log_prior
+    answers = module.answers_to(site, state, site.phi(x))
+    torch.testing.assert_close(answers, expected.softmax(1))

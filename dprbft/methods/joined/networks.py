@@ -1,0 +1,175 @@
+"""A site's own networks: the student, and the one that it would have by itself.
+
+What the shared head teaches is the same for all sites. So a genome's student learns it once
+(`panas.training.common`), in the common folder, from the weights that the search has left. Each
+site goes on from there for `OWN` of the steps with its own teacher: the head that it builds on, its
+log prior and its residual. The search's steps and a site's own count among those that the training
+has in all, `training.student_steps` at least.
+
+Privacy: a student's weights follow from public samples and what its teachers' charges cover, so
+they may be shown. Where `privacy.network` is "stays" it learns from the site's own samples besides,
+without noise: then it must not be. Nothing that is common to sites has seen either.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
+
+from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.methods.joined.student import Lessons, answers_to, learnt_from, lessons_of
+from dprbft.methods.joined.student_search import common_fitness
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.site import Site
+from panas.architecture.genome import Genome
+from panas.runtime.seeds import stream
+from panas.runtime.store import Busy
+from panas.training.checkpoint import SavedNetwork
+from panas.training.common import CommonTraining, Weights, load, wanted
+from panas.training.distillation import STUDENT, SoftSamples, distil, long_enough, moved
+from panas.training.linear.ridge import logits
+from panas.training.sgd import OptimizerConfig, fit, steps_of
+
+OWN = 0.1
+"""Share of a student's steps that a site takes with its own teacher."""
+
+OWN_RATE = 0.001  # of these steps, at first: the network has learnt most already
+LEAST = 0.5  # of a student's steps that are common, however long the search has trained it
+
+Training = Callable[[Genome], CommonTraining]
+
+
+def student(site: Site, state: JoinedState) -> SavedNetwork | None:
+    """The network of the site's genome, distilled; None without samples, or if it diverged."""
+    inputs = learnt_from(site)
+    if not len(inputs):
+        return None
+    lessons = lessons_of(site, inputs)
+    training = _of_shared_head(site, state, lessons, len(inputs))
+    network = _network(site, _in_common(site, training))
+    rng = stream(site.config.seed, "client", site.id, "student")
+    steps = math.ceil(OWN * _steps(site, len(inputs)))
+    own = lessons.some(steps * STUDENT.batch_size, rng)
+    taught = SoftSamples(own.samples, answers_to(site, state, own.z))
+    config = replace(_for(site, steps, len(own.z)), learning_rate=OWN_RATE)
+    distil(network.bottom, network.head, taught, config=config, rng=rng)
+    if site.config.stays:
+        _from_own_samples(site, network, rng)
+    return _if_finite(network)
+
+
+def lone_network(site: Site) -> SavedNetwork | None:
+    """A network of the site's genome that has learnt from labelled public samples and, without
+    noise, from the site's own: it must stay. None without a genome, or if it diverged."""
+    if not len(learnt_from(site)):
+        return None  # none was searched
+    weights = _in_common(site, _of_labels(site)) if len(site.public) else {}
+    network = _network(site, weights)
+    _from_own_samples(site, network, stream(site.config.seed, "client", site.id, "lone network"))
+    return _if_finite(network)
+
+
+def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
+    """How a genome's student learns the shared head's answers, the same for all sites."""
+    fitness = common_fitness(site, state) if site.config.privacy.mode.reads_samples else None
+    whole = _steps(site, inputs)
+    searched = steps_of(fitness.optimizer, len(fitness.taught)) if fitness else 0
+    steps = max(round(LEAST * whole), round((1 - OWN) * whole) - searched)
+    shared = logits(state.check_joined(), lessons.z).softmax(1)
+
+    def training(genome: Genome) -> CommonTraining:
+        return CommonTraining(
+            genome=genome,
+            spec=site.spec,
+            taught=SoftSamples(lessons.samples, shared),
+            config=_for(site, steps, len(lessons.z)),
+            seed=site.config.seed,
+            device=str(site.device),
+            folder=site.common,
+            origin=fitness.identity if fitness else "",
+            begin=(lambda: fitness.weights_of(genome)) if fitness else None,
+        )
+
+    return training
+
+
+def _of_labels(site: Site) -> Training:
+    """How a genome's network learns the labels of public samples."""
+    public = replace(site.public, groups=None, part=None)
+    labels = F.one_hot(public.y, public.classes).float()
+
+    def training(genome: Genome) -> CommonTraining:
+        return CommonTraining(
+            genome=genome,
+            spec=site.spec,
+            taught=SoftSamples(public, labels),
+            config=long_enough(STUDENT, len(public), site.config.training.student_steps),
+            seed=site.config.seed,
+            device=str(site.device),
+            folder=site.common,
+        )
+
+    return training
+
+
+def _in_common(site: Site, training: Training) -> Weights:
+    """The weights of the site's genome; while another process is at it, those of other genomes that
+    sites will want are trained."""
+    genome = SearchRecord.read(site.home).genome
+    own = training(genome)
+    for text in (str(genome), *wanted(site.common)):
+        with suppress(Busy):
+            if text != str(genome):
+                training(Genome.parse(text)).weights(wait=False)
+            return own.weights(wait=False)
+    return own.weights()
+
+
+def _steps(site: Site, inputs: int) -> int:
+    """Of a student's whole training, in which the search's count."""
+    return steps_of(long_enough(STUDENT, inputs, site.config.training.student_steps), inputs)
+
+
+def _for(site: Site, steps: int, samples: int) -> OptimizerConfig:
+    """A student's training of about so many steps."""
+    in_epoch = math.ceil(samples / STUDENT.batch_size)
+    epochs = max(1, round(steps / in_epoch))
+    return replace(STUDENT, epochs=epochs, train_head=site.spec.head_moves)
+
+
+def _network(site: Site, weights: Weights) -> SavedNetwork:
+    """A network of the site's genome with these weights; untrained without any."""
+    genome, spec = SearchRecord.read(site.home).genome, site.spec
+    rng = stream(site.config.seed, "untrained", str(genome))
+    bottom, head = spec.network(genome, rng, site.device)
+    if weights:
+        load(bottom, head, weights)
+    promise = site.config.privacy.network if site.budget.private else "unprotected"
+    about = {"client": site.id, "round": ROUND, "network": promise}
+    return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
+
+
+def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:
+    """Train in place without noise, if there are samples; images are moved a little each time."""
+    config = replace(site.config.training.warm, train_head=site.spec.head_moves)
+    own, seed = site.data.train, int(rng.integers(2**32))
+    if not len(own):
+        return
+
+    def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
+
+    batches = None if site.facts.columns else each_moved
+    fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
+
+
+def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
+    """The network, to predict with; None if its training diverged: the site does without it."""
+    modules = (trained.bottom, trained.head)
+    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
+        return None
+    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
