@@ -139,6 +139,10 @@ class ResumableFitness(Protocol):
 class SharedFitness(ResumableFitness, Protocol):
     """A fitness of several searches at once, which share out what they all have to train."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what one search has trained is kept for the others."""
+
     def attempt(self, job: TrainingJob) -> Outcome | None:
         """As `advance`; None, at once, while another process is at the job."""
 
@@ -232,6 +236,11 @@ class AgreementFitness:
     site: int  # number of the site
     cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
     device: str = "cpu"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a folder for what has been trained."""
+        return self.cache is not None
 
     def __call__(self, genome: Genome) -> float:
         """Agreement after the full training."""
