@@ -14,18 +14,20 @@ without noise: then it must not be. Nothing that is common to sites has seen eit
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
+from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.methods.joined.student import Lessons, answers_to, learnt_from, lessons_of
-from dprbft.methods.joined.student_search import common_fitness
+from dprbft.methods.joined.student_search import common_fitness, taught_to_candidates
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
+from panas.data.facts import Facts
 from panas.runtime.seeds import stream
 from panas.runtime.store import Busy
 from panas.training.checkpoint import SavedNetwork
@@ -43,6 +45,31 @@ LEAST = 0.5  # of a student's steps that are common, however long the search has
 Training = Callable[[Genome], CommonTraining]
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Of a student's training, beside those of the search."""
+
+    common: int
+    own: int
+
+
+def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
+    """How long a student is trained; follows from public facts.
+
+    Args:
+        config: of the run.
+        facts: of its data.
+        inputs: public samples, at least one.
+    """
+    search = config.search
+    whole = steps_of(long_enough(STUDENT, inputs, config.training.student_steps), inputs)
+    searched, taught = 0, taught_to_candidates(facts, inputs)
+    if config.privacy.mode.reads_samples and taught:
+        searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
+    common = max(round(LEAST * whole), round((1 - OWN) * whole) - searched)
+    return Steps(common, math.ceil(OWN * whole))
+
+
 def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     """The network of the site's genome, distilled; None without samples, or if it diverged."""
     inputs = learnt_from(site)
@@ -52,7 +79,7 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     training = _of_shared_head(site, state, lessons, len(inputs))
     network = _network(site, _in_common(site, training))
     rng = stream(site.config.seed, "client", site.id, "student")
-    steps = math.ceil(OWN * _steps(site, len(inputs)))
+    steps = steps_of_student(site.config, site.facts, len(inputs)).own
     own = lessons.some(steps * STUDENT.batch_size, rng)
     taught = SoftSamples(own.samples, answers_to(site, state, own.z))
     config = replace(_for(site, steps, len(own.z)), learning_rate=OWN_RATE)
@@ -76,9 +103,7 @@ def lone_network(site: Site) -> SavedNetwork | None:
 def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
     """How a genome's student learns the shared head's answers, the same for all sites."""
     fitness = common_fitness(site, state) if site.config.privacy.mode.reads_samples else None
-    whole = _steps(site, inputs)
-    searched = steps_of(fitness.optimizer, len(fitness.taught)) if fitness else 0
-    steps = max(round(LEAST * whole), round((1 - OWN) * whole) - searched)
+    steps = steps_of_student(site.config, site.facts, inputs).common
     shared = logits(state.check_joined(), lessons.z).softmax(1)
 
     def training(genome: Genome) -> CommonTraining:
@@ -127,11 +152,6 @@ def _in_common(site: Site, training: Training) -> Weights:
                 training(Genome.parse(text)).weights(wait=False)
             return own.weights(wait=False)
     return own.weights()
-
-
-def _steps(site: Site, inputs: int) -> int:
-    """Of a student's whole training, in which the search's count."""
-    return steps_of(long_enough(STUDENT, inputs, site.config.training.student_steps), inputs)
 
 
 def _for(site: Site, steps: int, samples: int) -> OptimizerConfig:
