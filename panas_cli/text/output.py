@@ -15,7 +15,7 @@ from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
-from dprbft.paths import ladder_picture, predictor_file, read_sites
+from dprbft.paths import ladder_picture, predictor_file, read_sites, sites_file
 from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
@@ -176,7 +176,8 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
 
 def _latency(run: Path) -> str | None:
     """What a network takes beside its teacher, at the first site here that has one."""
-    for site in read_sites(run):
+    sites = read_sites(run) if sites_file(run).is_file() else ()
+    for site in sites:
         path = predictor_file(site.home)
         latency = latency_of(read_predictor(path)) if path.is_file() else None
         if latency:

@@ -3,23 +3,29 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_runs import carry_out, joined_config
 
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined import networks, student_search
 from dprbft.methods.joined import student as module
 from dprbft.methods.joined.residual import public_heads
 from dprbft.methods.joined.state import JoinedState
+from dprbft.paths import CANDIDATES, read_sites
+from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.data.samples import Samples
+from panas.runtime.store import Busy
 from panas.training.checkpoint import SavedNetwork
+from panas.training.common import CommonTraining, Weights, want, wanted
 from panas.training.distillation import SoftSamples
 from panas.training.linear.predictor import Candidates
 from panas.training.sgd import Batches
@@ -160,3 +166,55 @@ def test_a_teacher_answers_by_the_head_that_the_site_builds_on(
     expected = values["residual"] if adapted else values["shared"] + state.log_prior
     answers = module.answers_to(site, state, site.phi(x))
     torch.testing.assert_close(answers, expected.softmax(1))
+
+
+@pytest.mark.slow
+def test_sites_share_latencies_a_search_and_what_a_genome_s_student_is_taught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = list[str]()
+    train = CommonTraining._train
+
+    def noted(self: CommonTraining) -> Weights:
+        trained.append(str(self.genome))
+        return train(self)
+
+    monkeypatch.setattr(CommonTraining, "_train", noted)
+    limit = {"max_latency_ms": 50.0, "max_parameters": 2000}
+    carry_out(tmp_path / "run", joined_config(search=limit))
+    sites = read_sites(tmp_path / "run")
+    records = [SearchRecord.read(site.home) for site in sites]
+    assert len(list((tmp_path / "run").rglob("latency.json"))) == 1
+    assert [bool(record.result.passes) for record in records] == [True, False]
+    assert all(record.cost.parameters <= 2000 for record in records)
+    assert sorted(trained) == sorted({str(record.genome) for record in records})
+    common = tmp_path / "run" / CANDIDATES
+    assert sorted(wanted(common)) == sorted(trained)
+
+
+def test_while_a_genome_is_trained_elsewhere_a_site_trains_what_others_will_want(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genome, busy, tried = Genome.parse("c16k3"), [True], list[tuple[str, bool]]()
+    monkeypatch.setattr(SearchRecord, "read", lambda home: Namespace(genome=genome))
+    for text in ("c16k3", "c16k5", "c16k3-max"):
+        want(site.common, Genome.parse(text))
+
+    class Training(Namespace):
+        genome: Genome
+
+        def weights(self, *, wait: bool = True) -> dict[str, torch.Tensor]:
+            tried.append((str(self.genome), wait))
+            if self.genome == genome and busy[0] and not wait:
+                raise Busy("expected nobody")
+            return {"of": torch.tensor(len(tried))}
+
+    networks._in_common(site, lambda g: Training(genome=g))  # type: ignore[arg-type, return-value]
+    own = [wait for text, wait in tried if text == "c16k3"]
+    assert {text for text, _ in tried} == {"c16k3", "c16k5", "c16k3-max"}
+    assert own[-1]  # it waits only when nothing else is left
+    assert not any(own[:-1])
+    tried.clear()
+    busy[0] = False
+    networks._in_common(site, lambda g: Training(genome=g))  # type: ignore[arg-type, return-value]
+    assert tried == [("c16k3", False)]
