@@ -324,12 +324,6 @@ class AgreementFitness:
         decided |= self.common
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
 
-    @property
-    def identity(self) -> str:
-        """Stands for `common`."""
-        content = json.dumps(self.common, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
-
     @cached_property
     def common(self) -> dict[str, str]:
         """What decides the training of any genome; nothing of it is the site's."""

@@ -12,8 +12,10 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from panas.architecture.genome import Genome
@@ -22,6 +24,7 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import exclusive, read_json, read_tensors, write_json, write_tensors
 from panas.training.distillation import SoftSamples, distil
+from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig
 
 Weights = Mapping[str, Tensor]
@@ -54,7 +57,18 @@ class CommonTraining:
                 write_tensors(path, self._train(), {"genome": str(self.genome)})
             return read_tensors(path)[0]
 
-    @property
+    def maps(self) -> Float[Tensor, "n c"]:
+        """Averaged maps of what was taught, by these weights: computed once for all sites."""
+        path = self.folder / f"maps-{self.key}.safetensors"
+        weights = self.weights()
+        with exclusive(path):
+            if not path.is_file():
+                bottom, head = self.spec.network(self.genome, stream(self.seed), self.device)
+                load(bottom, head, weights)
+                write_tensors(path, {"maps": averaged_maps(bottom, self.taught.samples)}, {})
+            return read_tensors(path)[0]["maps"]
+
+    @cached_property
     def key(self) -> str:
         """Stands for all of it but the folder."""
         decided = {

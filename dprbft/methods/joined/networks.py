@@ -3,8 +3,9 @@
 What the shared head teaches is the same for all sites. So a genome's student learns it once
 (`panas.training.common`), in the common folder, from the weights that the search has left. Each
 site goes on from there for `OWN` of the steps with its own teacher: the head that it builds on, its
-log prior and its residual. The search's steps and a site's own count among those that the training
-has in all, `training.student_steps` at least.
+log prior and its residual. Where more than `FEW_SITES` share a folder, it moves the last layer
+alone, on maps that are computed once (`panas.training.last_layer`). The search's steps and a site's
+own count among those that the training has in all, `training.student_steps` at least.
 
 Privacy: a student's weights follow from public samples and what its teachers' charges cover, so
 they may be shown. Where `privacy.network` is "stays" it learns from the site's own samples besides,
@@ -33,6 +34,7 @@ from panas.runtime.store import Busy
 from panas.training.checkpoint import SavedNetwork
 from panas.training.common import CommonTraining, Weights, load, wanted
 from panas.training.distillation import STUDENT, SoftSamples, distil, long_enough, moved
+from panas.training.last_layer import teach_last_layer
 from panas.training.linear.ridge import logits
 from panas.training.sgd import OptimizerConfig, fit, steps_of
 
@@ -40,7 +42,16 @@ OWN = 0.1
 """Share of a student's steps that a site takes with its own teacher."""
 
 OWN_RATE = 0.001  # of these steps, at first: the network has learnt most already
-LEAST = 0.5  # of a student's steps that are common, however long the search has trained it
+LEAST = 0.4  # of a student's steps that are common, however long the search has trained it
+
+FEW_SITES = 10
+"""Their own steps together take about twice as long as what is common to them; those of more sites
+would take longer."""
+
+LAST = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=256, epochs=12
+)
+"""The training of a last layer alone."""
 
 Training = Callable[[Genome], CommonTraining]
 
@@ -50,7 +61,7 @@ class Steps:
     """Of a student's training, beside those of the search."""
 
     common: int
-    own: int
+    own: int  # of all weights; 0 where the last layer moves alone
 
 
 def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
@@ -67,7 +78,9 @@ def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
     if config.privacy.mode.reads_samples and taught:
         searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
     common = max(round(LEAST * whole), round((1 - OWN) * whole) - searched)
-    return Steps(common, math.ceil(OWN * whole))
+    f = config.federation
+    own = 0 if f.clients > FEW_SITES and not f.remote else math.ceil(OWN * whole)
+    return Steps(common, own)
 
 
 def student(site: Site, state: JoinedState) -> SavedNetwork | None:
@@ -78,14 +91,20 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     lessons = lessons_of(site, inputs)
     training = _of_shared_head(site, state, lessons, len(inputs))
     network = _network(site, _in_common(site, training))
-    rng = stream(site.config.seed, "client", site.id, "student")
-    steps = steps_of_student(site.config, site.facts, len(inputs)).own
-    own = lessons.some(steps * STUDENT.batch_size, rng)
-    taught = SoftSamples(own.samples, answers_to(site, state, own.z))
-    config = replace(_for(site, steps, len(own.z)), learning_rate=OWN_RATE)
-    distil(network.bottom, network.head, taught, config=config, rng=rng)
+    steps, rng = (
+        steps_of_student(site.config, site.facts, len(inputs)).own,
+        _stream(site, "student"),
+    )
+    if steps:
+        own = lessons.some(steps * STUDENT.batch_size, rng)
+        taught = SoftSamples(own.samples, answers_to(site, state, own.z))
+        config = replace(_for(site, steps, len(own.z)), learning_rate=OWN_RATE)
+        distil(network.bottom, network.head, taught, config=config, rng=rng)
+    else:
+        maps, answers = training(network.genome).maps(), answers_to(site, state, lessons.z)
+        teach_last_layer(network.bottom, network.head, maps, answers, config=LAST, rng=rng)
     if site.config.stays:
-        _from_own_samples(site, network, rng)
+        _from_own_samples(site, network, _stream(site, "student, own samples"))
     return _if_finite(network)
 
 
@@ -96,14 +115,14 @@ def lone_network(site: Site) -> SavedNetwork | None:
         return None  # none was searched
     weights = _in_common(site, _of_labels(site)) if len(site.public) else {}
     network = _network(site, weights)
-    _from_own_samples(site, network, stream(site.config.seed, "client", site.id, "lone network"))
+    _from_own_samples(site, network, _stream(site, "lone network"))
     return _if_finite(network)
 
 
 def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
     """How a genome's student learns the shared head's answers, the same for all sites."""
-    fitness = common_fitness(site, state) if site.config.privacy.mode.reads_samples else None
-    steps = steps_of_student(site.config, site.facts, inputs).common
+    steps, search = steps_of_student(site.config, site.facts, inputs).common, site.config.search
+    searched = site.config.privacy.mode.reads_samples and inputs > 1
     shared = logits(state.check_joined(), lessons.z).softmax(1)
 
     def training(genome: Genome) -> CommonTraining:
@@ -115,8 +134,9 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
             seed=site.config.seed,
             device=str(site.device),
             folder=site.common,
-            origin=fitness.identity if fitness else "",
-            begin=(lambda: fitness.weights_of(genome)) if fitness else None,
+            # All else that decides a search's training decides the answers as well.
+            origin=f"{search.optimizer}, {search.student_steps}" if searched else "",
+            begin=(lambda: common_fitness(site, state).weights_of(genome)) if searched else None,
         )
 
     return training
@@ -171,6 +191,10 @@ def _network(site: Site, weights: Weights) -> SavedNetwork:
     promise = site.config.privacy.network if site.budget.private else "unprotected"
     about = {"client": site.id, "round": ROUND, "network": promise}
     return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
+
+
+def _stream(site: Site, purpose: str) -> np.random.Generator:
+    return stream(site.config.seed, "client", site.id, purpose)
 
 
 def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.methods.joined.networks import steps_of_student
+from dprbft.methods.joined.networks import FEW_SITES, LEAST, steps_of_student
 from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
@@ -159,11 +159,12 @@ def test_a_genome_s_student_is_trained_once_and_by_each_site_a_tenth_more():
     assert trained().common == ((GENOMES, pytest.approx((round(0.9 * steps) - searched) * step)),)
     (_, seconds), *_ = trained(sites=2).common
     assert trained(sites=2).common == ((2, seconds),)
+    assert trained(sites=FEW_SITES + 1).each == 0  # their last layers take no time to speak of
 
 
-def test_a_long_search_leaves_half_of_a_student_s_steps():
+def test_a_long_search_leaves_some_of_a_student_s_steps():
     config = build_config({"federation": {"method": "joined"}, "search": {"student_steps": 9000}})
-    assert steps_of_student(config, IMAGES, 2000).common == round(25 * 63 / 2)
+    assert steps_of_student(config, IMAGES, 2000).common == round(LEAST * 25 * 63)
 
 
 def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():

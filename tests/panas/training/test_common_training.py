@@ -16,6 +16,7 @@ from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
 from panas.training.common import CommonTraining, load, want, wanted
 from panas.training.distillation import SoftSamples
+from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig
 
 SPEC = NetworkSpec(shape=(1, 4, 4), classes=3, width=3)
@@ -147,3 +148,15 @@ def test_what_is_wanted_is_noted_once_and_not_by_whom(tmp_path: Path) -> None:
     for text in ("c4k3", "c6k3-max", "c4k3"):
         want(tmp_path, Genome.parse(text))
     assert sorted(wanted(tmp_path)) == ["c4k3", "c6k3-max"]
+
+
+def test_maps_are_computed_once_by_the_weights_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = training(tmp_path)
+    first = own.maps()
+    bottom, head = own.spec.network(GENOME, np.random.default_rng())
+    load(bottom, head, own.weights())
+    torch.testing.assert_close(first, averaged_maps(bottom, own.taught.samples))
+    monkeypatch.setattr(module, "averaged_maps", None)  # nobody computes any from here on
+    assert torch.equal(training(tmp_path).maps(), first)

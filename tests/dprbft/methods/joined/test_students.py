@@ -16,15 +16,15 @@ from dprbft.methods.joined import networks, student_search
 from dprbft.methods.joined import student as module
 from dprbft.methods.joined.residual import public_heads
 from dprbft.methods.joined.state import JoinedState
-from dprbft.paths import CANDIDATES, read_sites
+from dprbft.paths import CANDIDATES, model_file, read_sites
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.data.samples import Samples
-from panas.runtime.store import Busy
-from panas.training.checkpoint import SavedNetwork
+from panas.runtime.store import Busy, read_tensors
+from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.common import CommonTraining, Weights, want, wanted
 from panas.training.distillation import SoftSamples
 from panas.training.linear.predictor import Candidates
@@ -218,3 +218,25 @@ def test_while_a_genome_is_trained_elsewhere_a_site_trains_what_others_will_want
     busy[0] = False
     networks._in_common(site, lambda g: Training(genome=g))  # type: ignore[arg-type, return-value]
     assert tried == [("c16k3", False)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("few", [True, False])
+def test_many_sites_move_the_last_layer_alone(
+    few: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "FEW_SITES", 2 if few else 1)
+    carry_out(tmp_path / "run", joined_config())
+    common = tmp_path / "run" / CANDIDATES
+    trained = {
+        read_tensors(path)[1]["genome"]: read_tensors(path)[0]
+        for path in common.glob("student-*.safetensors")
+    }
+    for site in read_sites(tmp_path / "run"):
+        network = load_network(model_file(site.home))
+        own = torch.nn.Sequential(network.bottom, network.head).state_dict()
+        shared = trained[str(network.genome)]
+        moved = {name for name in own if not torch.equal(own[name], shared[name])}
+        assert {"0.adapt.weight", "0.adapt.bias"} <= moved
+        assert (len(moved) > 2) == few
+    assert len(list(common.glob("maps-*.safetensors"))) == (0 if few else len(trained))
