@@ -23,7 +23,14 @@ from torch.nn import functional as F
 
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.state import ROUND, JoinedState
-from dprbft.methods.joined.student import Lessons, answers_to, learnt_from, lessons_of
+from dprbft.methods.joined.student import (
+    PICTURES,
+    Lessons,
+    answers_to,
+    are_few,
+    learnt_from,
+    lessons_of,
+)
 from dprbft.methods.joined.student_search import common_fitness, taught_to_candidates
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
@@ -33,7 +40,14 @@ from panas.runtime.seeds import stream
 from panas.runtime.store import Busy
 from panas.training.checkpoint import SavedNetwork
 from panas.training.common import CommonTraining, Weights, load, wanted
-from panas.training.distillation import STUDENT, SoftSamples, distil, long_enough, moved
+from panas.training.distillation import (
+    STUDENT,
+    SoftSamples,
+    distil,
+    long_enough,
+    moved,
+    pictures_of_two,
+)
 from panas.training.last_layer import teach_last_layer
 from panas.training.linear.ridge import logits
 from panas.training.sgd import OptimizerConfig, fit, steps_of
@@ -86,8 +100,10 @@ def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
 def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     """The network of the site's genome, distilled; None without samples, or if it diverged."""
     inputs = learnt_from(site)
-    if not len(inputs):
+    if not site.config.has_networks:
         return None
+    if not len(inputs):
+        return _of_own_samples(site, state)
     lessons = lessons_of(site, inputs)
     training = _of_shared_head(site, state, lessons, len(inputs))
     network = _network(site, _in_common(site, training))
@@ -108,10 +124,25 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     return _if_finite(network)
 
 
+def _of_own_samples(site: Site, state: JoinedState) -> SavedNetwork | None:
+    """A network that must stay, where nothing is public: it learns what the site's teacher answers
+    to its own samples, and their labels. Nothing of it is common."""
+    network, rng = _network(site, {}), _stream(site, "student")
+    own = replace(site.data.train, groups=None, part=None)
+    if len(own):
+        if are_few(site.facts, len(own)):
+            own = pictures_of_two(own, PICTURES, rng)
+        answers = answers_to(site, state, site.rows(own).z)
+        config = _for(site, site.config.training.student_steps, len(own))
+        distil(network.bottom, network.head, SoftSamples(own, answers), config=config, rng=rng)
+    _from_own_samples(site, network, rng)
+    return _if_finite(network)
+
+
 def lone_network(site: Site) -> SavedNetwork | None:
     """A network of the site's genome that has learnt from labelled public samples and, without
     noise, from the site's own: it must stay. None without a genome, or if it diverged."""
-    if not len(learnt_from(site)):
+    if not site.config.has_networks:
         return None  # none was searched
     weights = _in_common(site, _of_labels(site)) if len(site.public) else {}
     network = _network(site, weights)

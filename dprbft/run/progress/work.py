@@ -107,8 +107,10 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
 
 def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
     """Students, and where networks stay those that sites would have by themselves."""
-    if not data.inputs:
+    if not config.has_networks:
         return Cost()
+    if not data.inputs:
+        return Cost(each=_of_own_samples(config, data, chosen))
     kinds = min(config.federation.clients, GENOMES)
     steps = steps_of_student(config, data.facts, data.inputs)
     seconds = chosen.plain(STUDENT.batch_size)
@@ -121,6 +123,13 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
             common.append((kinds, _training(labelled, data.public, chosen)))
     made = PICTURES * chosen.picture if are_few(data.facts, data.inputs) else 0.0
     return Cost(each=each, common=tuple(common), once=made)
+
+
+def _of_own_samples(config: RunConfig, data: Data, chosen: Pace) -> float:
+    """Seconds of networks that stay, where nothing is public."""
+    seconds = config.training.student_steps * chosen.plain(STUDENT.batch_size)
+    labels = _training(config.training.warm, data.own, chosen)
+    return seconds + (1 + config.federation.baselines) * labels
 
 
 def _rehearsals(config: RunConfig, data: Data, s: float) -> Cost:

@@ -221,6 +221,21 @@ def test_while_a_genome_is_trained_elsewhere_a_site_trains_what_others_will_want
 
 
 @pytest.mark.slow
+def test_without_public_samples_a_network_that_stays_learns_from_own_ones(tmp_path: Path) -> None:
+    nothing = {"public_limit": 0}
+    for name, promise in (("leaves", "protected"), ("stays", "stays")):
+        run = tmp_path / name
+        carry_out(run, joined_config(data=nothing, privacy={"network": promise}))
+        networks_of = [model_file(site.home) for site in read_sites(run)]
+        assert [path.is_file() for path in networks_of] == [name == "stays"] * 2
+        assert not list(run.glob(f"{CANDIDATES}/pictures-*"))  # no picture of own samples leaves
+    first, second = (load_network(path) for path in networks_of)
+    assert first.notes["network"] == "stays"
+    if first.genome == second.genome:  # each is of its own samples
+        assert not torch.equal(first.bottom.adapt.weight, second.bottom.adapt.weight)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [True, False])
 def test_many_sites_move_the_last_layer_alone(
     few: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
