@@ -91,10 +91,14 @@ def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
     searched, taught = 0, taught_to_candidates(facts, inputs)
     if config.privacy.mode.reads_samples and taught:
         searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
+    steps, f = steps_beside(searched, whole), config.federation
+    return replace(steps, own=0) if f.clients > FEW_SITES and not f.remote else steps
+
+
+def steps_beside(searched: int, whole: int) -> Steps:
+    """The steps of a training of so many in all, in which a search's count."""
     common = max(round(LEAST * whole), round((1 - OWN) * whole) - searched)
-    f = config.federation
-    own = 0 if f.clients > FEW_SITES and not f.remote else math.ceil(OWN * whole)
-    return Steps(common, own)
+    return Steps(common, math.ceil(OWN * whole))
 
 
 def student(site: Site, state: JoinedState) -> SavedNetwork | None:
