@@ -24,7 +24,7 @@ from scipy.stats import spearmanr
 from benchmarks.runs import finished
 from benchmarks.table_students import TABLES, config_of, write
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import ROWS, learnt_from, shared_teacher, teacher
+from dprbft.methods.joined.student import answers_to, learnt_from, lessons_of, shared_teacher
 from dprbft.methods.joined.student_search import HELD_OUT, MADE_ROWS
 from dprbft.paths import read_sites
 from dprbft.site.search import search_space
@@ -122,9 +122,8 @@ def fitnesses(site: Site, seed: int) -> tuple[AgreementFitness, AgreementFitness
 
 def lesson(site: Site) -> SoftSamples:
     """What a student of the site learns."""
-    ask, rng = teacher(site, JoinedState.read(site)), stream(site.config.seed, "ranks", site.id)
-    layout = Layout.of(site.facts)
-    return made_rows(learnt_from(site), layout, ROWS, teacher=ask, rng=rng)
+    lessons = lessons_of(site, learnt_from(site))
+    return SoftSamples(lessons.samples, answers_to(site, JoinedState.read(site), lessons))
 
 
 def student(site: Site, taught: SoftSamples, genome: Genome) -> float:

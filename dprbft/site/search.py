@@ -42,7 +42,7 @@ def search(site: Site, searching: Searching | None = None) -> SearchRecord:
     with open_journal(log, {"search": c.privacy.search, "client": site.id}) as journal:
         plan = SearchPlan(
             spec=b,
-            space=search_space(c, site.facts, site.home),
+            space=search_space(c, site.facts, latency_table(site)),
             config=genetic if c.search.algorithm == "genetic" else genetic.random(),
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
@@ -126,24 +126,25 @@ def _check_paid(site: Site, receipt: dict[str, Any], path: Path) -> None:
         )
 
 
-def search_space(config: RunConfig, facts: Facts, home: Path | None) -> SearchSpace:
+def latency_table(site: Site) -> Path:
+    """Where the latencies of blocks are kept: measured once for all sites that share a search."""
+    own = latency_file(site.home)
+    return site.common / own.name if site.feature_map is not None else own
+
+
+def search_space(config: RunConfig, facts: Facts, table: Path | None) -> SearchSpace:
     """The space with its limits.
 
     Args:
         config: of the run: blocks, widths and limits.
         facts: what is public of the data: shape and kind of samples.
-        home: the site's folder, which keeps its latencies; None: as if every latency were allowed.
+        table: file that keeps latencies; None: as if every latency were allowed.
     """
     s, spec = config.search, spec_of(config, facts)
     limits = Constraints(
         parameters=s.max_parameters,
         macs=s.max_macs,
         bytes=s.max_bytes,
-        latency_ms=s.max_latency_ms if home else None,
+        latency_ms=s.max_latency_ms if table else None,
     )
-    return limited(
-        s.space(facts.shape, rows=facts.are_rows),
-        spec,
-        limits,
-        table=latency_file(home) if home else None,
-    )
+    return limited(s.space(facts.shape, rows=facts.are_rows), spec, limits, table=table)

@@ -41,6 +41,7 @@ from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import SearchPlan
+from panas.training.common import want
 from panas.training.distillation import SoftSamples, Teacher, long_enough, made_of
 from panas.training.made_rows import Layout, made_rows
 
@@ -126,23 +127,35 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
             f"expected public samples for networks to learn from, got {len(inputs)}; give "
             "data.public_data or data.unlabelled_data"
         )
-    seed = site.config.seed
-    taught, held_out = _lessons(inputs, shared_teacher(site, state), site)
-    alike = AgreementFitness(
+    alike = common_fitness(site, state)
+    problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
+    rng = stream(site.config.seed, "students")
+    result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
+    chosen = chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
+    want(site.common, chosen.best)
+    return chosen
+
+
+def common_fitness(site: Site, state: JoinedState) -> AgreementFitness:
+    """The fitness of all sites' searches: agreement with the shared head, all classes alike.
+
+    Args:
+        site: whose public samples are looked at, at least two.
+        state: of a site that has the shared head.
+    """
+    search = site.config.search
+    taught, held_out = _lessons(learnt_from(site), shared_teacher(site, state), site)
+    return AgreementFitness(
         taught=taught,
         held_out=held_out,
-        histogram=torch.ones(plan.spec.classes),
-        spec=plan.spec,
-        optimizer=long_enough(plan.optimizer, len(taught), site.config.search.student_steps),
-        seed=seed,
+        histogram=torch.ones(site.spec.classes),
+        spec=site.spec,
+        optimizer=long_enough(search.optimizer, len(taught), search.student_steps),
+        seed=site.config.seed,
         site=site.id,
         cache=site.common,
-        device=plan.device,
+        device=str(site.device),
     )
-    problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
-    rng = stream(seed, "students")
-    result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
-    return chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
 def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
