@@ -114,6 +114,13 @@ def common(
     warm_start: Annotated[str | None, Option(help="public or none.")] = None,
     head_init: Annotated[str | None, Option(help="etf or random.")] = None,
     head: Annotated[str | None, Option(help="shared, local or blend.")] = None,
+    max_parameters: Annotated[
+        int | None, Option(help="Most parameters of a searched network.")
+    ] = None,
+    max_latency_ms: Annotated[
+        float | None,
+        Option(help="Most milliseconds that such a network takes for one sample, on one thread."),
+    ] = None,
     seed: Annotated[int | None, Option(help="Of data, search and weights; not of noise.")] = None,
     set_: Annotated[
         list[str] | None, Option("--set", help="Any setting: section.key=value. May be repeated.")
@@ -147,6 +154,8 @@ def common(
         "federation.warm_start": warm_start,
         "federation.head_init": head_init,
         "federation.head": head,
+        "search.max_parameters": max_parameters,
+        "search.max_latency_ms": max_latency_ms,
         "privacy.epsilon": epsilon,
         "privacy.delta": delta,
     }
@@ -209,7 +218,7 @@ def with_options(sentence: str) -> str:
         option = f" (--{found[1].replace('_', '-')})" if found[1] in named else ""
         return f"{found[0]}{option}"
 
-    return re.sub(r"\b(?:data|federation|privacy)\.(\w+)\b(?![=.*])", add, sentence)
+    return re.sub(r"\b(?:data|federation|privacy|search)\.(\w+)\b(?![=.*])", add, sentence)
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:

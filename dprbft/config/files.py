@@ -116,14 +116,16 @@ def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _may_look(settings: dict[str, Any]) -> bool:
     """Whether a search by default looks at samples: where there are public ones, or it is left out
-    without any."""
+    without any. Networks that stay are searched in any case."""
     try:
         federation = FederationSettings.model_validate(settings.get("federation", {}))
         source = Data.model_validate(settings.get("data", {})).source
     except ValidationError:
         return True  # the whole configuration will say so
     open_to_all = source.has_public and not (federation.comes_split and source.public_data is None)
-    return open_to_all or not federation.family.must_search
+    stays = settings.get("privacy", {}).get("network") == "stays"
+    must_search = federation.family.must_search or (stays and not source.has_unlabelled)
+    return open_to_all or not must_search
 
 
 def merge(*layers: dict[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _check_updates(config: RunConfig, view: RunView | SitesPlan) -> None:
 def _check_networks(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
-    random_genome(search_space(config, spec, None), stream(config.seed, "check"))
+    random_genome(search_space(config, view.facts, None), stream(config.seed, "check"))
     inputs = len(view.public) + len(view.unlabelled)
     if mode.needs_public and config.has_inputs and inputs < 2:
         raise BadInput(

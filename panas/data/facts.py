@@ -70,6 +70,11 @@ class Facts:
         """Number of classes."""
         return len(self.class_names)
 
+    @property
+    def are_rows(self) -> bool:
+        """Whether a sample is a row, in which no feature is beside another, and not a picture."""
+        return bool(self.columns)
+
     def differs_from(self, other: "Facts") -> str | None:
         """What other facts say otherwise, in words; None where the samples look the same in both.
 

@@ -115,8 +115,9 @@ def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iter
 
 
 NO_NETWORKS = (
-    "no public samples, so that networks have nothing to learn from: sites predict with heads "
-    "on the common map; --public-data or --unlabelled-data give them networks"
+    "no public samples: without them no network can be taught, and sites predict with heads on the "
+    "common map; --public-data or --unlabelled-data give some; with --set privacy.network=stays "
+    "each network learns from its site's own samples, and stays there"
 )
 MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""

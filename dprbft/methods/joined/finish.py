@@ -17,9 +17,9 @@ from dataclasses import replace
 import torch
 
 from dprbft.methods.joined.budget import alone_plan
+from dprbft.methods.joined.networks import lone_network, student
 from dprbft.methods.joined.residual import public_heads, trained, without_noise
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import lone_network, student
 from dprbft.paths import model_file, predictor_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.site import Site

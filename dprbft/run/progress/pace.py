@@ -89,7 +89,7 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
         device: "cpu" or "cuda".
     """
     spec, rng = spec_of(run.config, run.view.facts), stream(run.config.seed, "forecast")
-    space = search_space(run.config, spec, None)
+    space = search_space(run.config, run.view.facts, None)
     view = run.view
     phi = None if view.feature_map is None or view.facts.columns else view.feature_map
     work = _Work(spec, phi, device, run.config.some_private, run.config.seed)
