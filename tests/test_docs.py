@@ -22,6 +22,7 @@ from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
 from dprbft.methods.joined.tuning import FEWEST
 from panas.evolution.records import EvolutionConfig
+from panas.features.map import WIDTH
 from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_json
 from panas.training.linear import rules
@@ -269,7 +270,11 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
     assert f"below {100 * rules.LEAST_GAIN:g} points nobody releases" in text
     assert f"(from {FEWEST} on;" in text
     shown = build_config()
-    assert f"| `network.features` | {shown.network.features} |" in text
+    assert shown.network.features is None
+    assert (
+        f"| `network.features` | by rule | d, coordinates of phi: {rules.NARROWEST} to {WIDTH} |"
+        in text
+    )
     assert f"| `federation.method` | `{shown.federation.method}` " in text
     limits = build_config({"preset": "demo"}).data.source.public_limit
     assert f"{shown.data.source.public_limit} (`demo`: {limits})" in text

@@ -1,9 +1,10 @@
 """Does joining pay? One release of a common representation, against the best a site does alone.
 
-    python -m benchmarks.joining --data-root DIR [--cifar-root DIR] [--grid FILE] [--json]
+    python -m benchmarks.joining --data-root DIR [--cifar-root DIR] [--vectors FILE] [--grid FILE]
 
-FILE has the settings: benchmarks/federation/joining.toml, which takes about half an hour on two
-cores, or joining-wide.toml beside it, all of them, or one's own.
+The grid has the settings: benchmarks/federation/joining.toml, which takes about half an hour on two
+cores, or joining-wide.toml beside it, all of them, or joining-budget.toml, or one's own. FILE
+has vectors of samples, say of an encoder: those are data set "vectors".
 
 Each of K sites has n private samples, classes by a Dirichlet draw, and V validation samples. All
 share the map phi of `panas.features`, fitted on 2,000 public images, of which P have labels. Every
@@ -22,6 +23,7 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | joined | a release, the rest for DP-SGD over the shared head; averaged with all heads |
 | secure sum | the same where the server sees the noised sum alone, of the noise of one site |
 | pooled | the head of all sites' exact moments: what no release can beat with this map |
+| map of the sum | the same on the map of the secure sum, which bears more coordinates |
 
 Averages are stacked on the site's validation samples; each has a head of the site's samples without
 noise besides, which stays with the site. "Own" is accuracy under the
@@ -46,18 +48,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.joining_methods import known_of, predictions
-from benchmarks.joining_world import DELTA, Setting, World, draw
+from benchmarks.joining_methods import in_sum, known_of, predictions
+from benchmarks.joining_world import DELTA, VECTORS, Setting, World, draw, width_of
 from benchmarks.kept import kept
 from panas.runtime.errors import BadInput
 
 FIRST_SEED = 1000
+OF_FILE = "vectors"
 GRID = Path(__file__).with_suffix(".toml")
 USUAL = Setting("fashion-mnist", 150, 0, 8.0, 10, 0.3)
 METHODS = (
     *("forest on public", "logistic on public", "forest on public and own"),
     *("public", "own release", "alone"),
-    *("alone again", "shared", "joined", "secure sum", "pooled"),
+    *("alone again", "shared", "joined", "pooled"),
+    *("alone, map of the sum", "secure sum", "pooled, map of the sum"),
 )
 
 
@@ -66,7 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", required=True, help="folder of FashionMNIST")
     parser.add_argument("--cifar-root", help="folder of cifar-10-batches-py")
+    parser.add_argument("--vectors", type=Path, help=f"{VECTORS} of x and y: data set {OF_FILE!r}")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--grid", type=Path, default=GRID, help="file of the settings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "panas-joining")
@@ -75,8 +81,10 @@ def main() -> None:
     roots = {"fashion-mnist": args.data_root} | (
         {"cifar10": args.cifar_root} if args.cifar_root else {}
     )
+    if args.vectors:
+        roots[OF_FILE] = str(args.vectors)
     settings = [s for s in grid(args.grid) if s.dataset in roots]
-    seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     tasks = [(*astuple(s), seed) for s in settings for seed in seeds]
     results = kept(args.work, "joining", {"delta": DELTA}, one, roots, tasks, workers=args.workers)
     result = dict(zip(tasks, results, strict=True))
@@ -109,15 +117,26 @@ def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:
     """Each method's accuracies, own and uniform, of every site of one seed."""
     *fields, seed = task
     setting = Setting(*fields)
-    return measured(draw(setting, roots[setting.dataset], seed))
+    width = width_of(setting, secure=True)
+    return measured(
+        draw(setting, roots[setting.dataset], seed),
+        draw(setting, roots[setting.dataset], seed, width),
+    )
 
 
-def measured(world: World) -> dict[str, Any]:
-    """Each method's accuracies, own and uniform, of every site of a federation."""
-    known = known_of(world)
-    record: dict[str, Any] = {"share": known.joined.share}
+def measured(world: World, summed: World) -> dict[str, Any]:
+    """Each method's accuracies, own and uniform, of every site of a federation.
+
+    Args:
+        world: on the map of sites whose server sees each release.
+        summed: the same samples on the map of a secure sum.
+    """
+    known, of_sum = known_of(world), known_of(summed)
+    record: dict[str, Any] = {"share": known.joined.share, "width": world.test.z.shape[1]}
+    record["width of the sum"] = summed.test.z.shape[1]
     for at, site in enumerate(world.sites):
-        for method, p in predictions(world, at, known).items():
+        said = predictions(world, at, known) | in_sum(summed, at, of_sum)
+        for method, p in said.items():
             right = (p.argmax(1) == world.test.y).double()
             of_class = torch.zeros(world.classes, dtype=torch.float64)
             of_class.index_add_(0, world.test.y, right)
@@ -131,6 +150,7 @@ def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over sites and seeds, and gains over "alone", paired by seed."""
     joined = statistics.fmean(seed["share"] > 0 for seed in seeds)
     record: dict[str, Any] = {"setting": vars(setting), "joined": joined, "methods": {}}
+    record |= {name: seeds[0][name] for name in ("width", "width of the sum")}
     for method in (m for m in METHODS if all(m in seed for seed in seeds)):
         own = [np.array(seed[method])[:, 0] for seed in seeds]
         gains = [a - np.array(seed["alone"])[:, 0] for a, seed in zip(own, seeds, strict=True)]
@@ -148,7 +168,10 @@ def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def table(found: Mapping[str, Any]) -> str:
     """One setting as lines of text."""
     lines = ["", ", ".join(f"{k} {v}" for k, v in found["setting"].items())]
-    lines.append(f"joins in {found['joined']:.0%} of seeds")
+    lines.append(
+        f"joins in {found['joined']:.0%} of seeds; d = {found['width']}, "
+        f"{found['width of the sum']} in a secure sum"
+    )
     lines.append(f"{'':20}{'own':>7}{'uniform':>9}{'gain':>8}{'+-':>6}{'lose':>7}")
     for method, m in found["methods"].items():
         error = "" if m["error"] is None else f"{100 * m['error']:.1f}"

@@ -33,8 +33,8 @@ def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:
     """Each method's accuracies, own and uniform, of every site of one seed."""
     *fields, seed = task
     setting = Setting(*fields)
-    features = FEATURES[setting.dataset]
-    return measured(draw(setting, roots[setting.dataset], seed, features))
+    world = draw(setting, roots[setting.dataset], seed, FEATURES[setting.dataset])
+    return measured(world, world)
 
 
 def main() -> None:

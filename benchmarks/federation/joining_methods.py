@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from benchmarks.joining_world import DELTA, HISTOGRAM, Site, World
+from benchmarks.joining_world import DELTA, Site, World
 from dprbft.site.site import USUAL
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian
@@ -40,6 +40,7 @@ from panas.training.linear.rules import (
     Pooling,
     Recipe,
     alone_recipe,
+    histogram_share,
     joined_recipe,
     release_share,
     residual_schedule,
@@ -52,7 +53,7 @@ def plan_of(n: int, epsilon: float, share: float) -> Plan:
     the rest on DP-SGD."""
     budget = Budget(epsilon, DELTA)
     recipe = recipe_of(n, epsilon, share)
-    spent = (Gaussian(release_multiplier(budget, 1, HISTOGRAM)),)
+    spent = (Gaussian(release_multiplier(budget, 1, histogram_share(epsilon))),)
     schedule = residual_schedule(n, recipe, spent, share=share)
     return calibrate(budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
 
@@ -66,7 +67,7 @@ def recipe_of(n: int, epsilon: float, share: float) -> Recipe:
 def all_released(n: int, epsilon: float) -> float:
     """Noise multiplier of one release that takes all that the histogram leaves."""
     budget = Budget(epsilon, DELTA)
-    spent = (Gaussian(release_multiplier(budget, 1, HISTOGRAM)),)
+    spent = (Gaussian(release_multiplier(budget, 1, histogram_share(epsilon))),)
     m = release_multiplier(budget, 1, 0.5)
     plan = Plan(
         samples=n,
@@ -164,13 +165,14 @@ def pooled_head(world: World, *, secure: bool) -> Heads:
         sent = [released(site.train, world, m) for site in world.sites]
         total = summed(sent, s2 * len(sent))
     public = exact_moments(world.public.z, world.public.y, world.classes)
-    return Heads(share, shared_head(with_counts(total, world), public, world.labelled))
+    counted = with_counts(total, world)
+    return Heads(share, shared_head(counted, public, world.labelled, world.seen))
 
 
 def with_counts(total: Moments, world: World) -> Moments:
     """The same with how many samples of each class all sites have, by their noised histograms."""
     counts = torch.stack([s.histogram for s in world.sites]).sum(0)
-    m = release_multiplier(Budget(world.epsilon, DELTA), 1, HISTOGRAM)
+    m = release_multiplier(Budget(world.epsilon, DELTA), 1, histogram_share(world.epsilon))
     return replace(total, counts=counts, counts_variance=len(world.sites) * m**2)
 
 
@@ -193,19 +195,34 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     results["pooled"] = logits(known.pooled, test) + prior
     if known.joined.shared is not None:
         results["shared"] = logits(known.joined.shared, test) + prior
-    for heads, name in ((known.joined, "joined"), (known.secure, "secure sum")):
-        shared = heads.shared
-        if shared is None:  # as alone, to the bit
-            results[name] = results["alone"]
-            continue
-        more = public | {"shared": shared}
-        results[name] = averaged(world, site, known, more, over=shared, share=heads.share)
-    return results
+    joined = of_heads(world, at, known, known.joined)
+    return results | {"joined": results["alone"] if joined is None else joined}
+
+
+def in_sum(world: World, at: int, known: Known) -> dict[str, Tensor]:
+    """The same of a secure sum on its own map, and of what it is to be compared with there."""
+    site, public = world.sites[at], {} if known.public is None else {"public": known.public}
+    alone = averaged(world, site, known, public, over=known.public, share=0.0)
+    joined = of_heads(world, at, known, known.secure)
+    return {
+        "alone, map of the sum": alone,
+        "secure sum": alone if joined is None else joined,
+        "pooled, map of the sum": logits(known.pooled, world.test.z) + log_prior(site.histogram),
+    }
+
+
+def of_heads(world: World, at: int, known: Known, heads: Heads) -> Tensor | None:
+    """What a site says that has joined; None where nobody has, for whom that is as alone."""
+    site, shared = world.sites[at], heads.shared
+    if shared is None:
+        return None
+    more = {"shared": shared} | ({} if known.public is None else {"public": known.public})
+    return averaged(world, site, known, more, over=shared, share=heads.share)
 
 
 def units_of(site: Site, world: World) -> int:
     """How many samples the site plans with: by its noised histogram, as in a run."""
-    m = release_multiplier(Budget(world.epsilon, DELTA), 1, HISTOGRAM)
+    m = release_multiplier(Budget(world.epsilon, DELTA), 1, histogram_share(world.epsilon))
     noise = m * math.sqrt(world.classes)
     return planned_units(float(site.histogram.sum()), noise)
 

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from benchmarks import joining_world
 from benchmarks.joining_methods import recipe_of
-from benchmarks.joining_world import DELTA, HISTOGRAM, Setting, World, draw, samples_of
+from benchmarks.joining_world import DELTA, Setting, World, draw, samples_of
 from benchmarks.kept import kept
 from dprbft.methods.joined.budget import histogram_event
 from dprbft.methods.joined.tuning import Rehearsal, Rehearsed, rehearsed
@@ -47,7 +47,7 @@ from panas.runtime.seeds import one_thread, stream
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import fit_public_head, logits
-from panas.training.linear.rules import residual_schedule
+from panas.training.linear.rules import HISTOGRAM, residual_schedule
 from panas.tuning.objective import SimulatedSite
 from panas.tuning.trial import TuningConfig
 

@@ -14,7 +14,7 @@ tenth for the label histogram goes to one release of moments; no public sample h
 | central | 1: as if the sites trusted the server, which adds the noise once |
 | exact | none |
 
-In the secure sums and centrally, class counts are part of the sum, under its noise: s is 1.5 %
+In the secure sums and centrally, class counts are part of the sum, under its noise: s is 2.5 %
 larger for that. "Own counts" is what a sum of moments alone would bring.
 """
 
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.joining_methods import all_released
-from benchmarks.joining_world import DELTA, HISTOGRAM, samples_of
+from benchmarks.joining_world import DELTA, samples_of
 from dprbft.config.sections import FederationSettings
 from panas.data.facts import infer
 from panas.data.sources import Reading, read
@@ -45,6 +45,7 @@ from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.kinds import moments
 from panas.runtime.seeds import stream
 from panas.training.linear.ridge import logits, shared_head
+from panas.training.linear.rules import histogram_share
 
 SITES, EPSILONS = (4, 10, 50), (1.0, 3.0, 8.0)
 SECURE = ("secure sum", "secure sum, t missing", "secure sum, t = 0", "secure sum, own counts")
@@ -104,7 +105,7 @@ def _heads(
     """The shared head of each row, and how the secure sum's noise is shared out."""
     sites, m = len(parts), all_released(len(parts[0].y), epsilon)
     noise = ReproducibleNoise(stream(0, "secure sum", "noise", draw))
-    histogram = release_multiplier(Budget(epsilon, DELTA), 1, HISTOGRAM)
+    histogram = release_multiplier(Budget(epsilon, DELTA), 1, histogram_share(epsilon))
     exact = torch.stack([moments.numbers(part, classes) for part in parts])
     counts = torch.stack([torch.bincount(part.y, minlength=classes) for part in parts]).double()
     noised = (counts + histogram * noise.normal(*counts.shape)).sum(0), sites * histogram**2

@@ -9,7 +9,7 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from panas.data.facts import Facts
-from panas.features.map import cost_of
+from panas.features.map import WIDTH, cost_of
 from panas.runtime.errors import BadInput
 
 MOST_SITES = 4096
@@ -34,14 +34,15 @@ def check_bounds(config: RunConfig, facts: Facts) -> None:
     f, n, search = config.federation, config.network, config.search
     evolution, tuning = search.evolution, config.tuning.config
     widest, kernel = max(search.widths, default=1), max(search.kernels, default=1)
-    cost = cost_of(facts, min(n.features, WIDEST))
+    features = n.features or WIDTH
+    cost = cost_of(facts, min(features, WIDEST))
     for name, got, most in (
         ("federation.clients", f.clients, MOST_SITES),
         ("federation.clients times rounds", f.clients * f.planned_rounds, MOST_TURNS),
         ("federation.server_epochs", f.server.epochs, LONGEST),
         ("network.width", n.width, WIDEST),
-        ("network.features", n.features, WIDEST),
-        ("numbers of a head", facts.classes * max(n.width, n.features), MOST_NUMBERS),
+        ("network.features", features, WIDEST),
+        ("numbers of a head", facts.classes * max(n.width, features), MOST_NUMBERS),
         ("search.population", evolution.population, LONGEST),
         ("search.generations", evolution.generations, LONGEST),
         ("search.epochs", search.optimizer.epochs, LONGEST),

@@ -64,7 +64,9 @@ class Network(Section):
     """What all clients' networks share."""
 
     width: Count = about(64, "d, width of the representation")
-    features: Count = about(128, "coordinates of the common map (method joined), at most")
+    features: Count | None = about(
+        None, "coordinates of the common map, at most; None: 32 to 128, by the budget (joined)"
+    )
     norm: Literal["auto", "group", "batch"] = about("auto", "auto: group under DP, batch without")
     unit: bool = about(True, "representations of norm 1")
 
@@ -214,8 +216,8 @@ class Privacy(Section):
     release_share: Annotated[float, Field(gt=0, lt=1)] | None = about(
         None, "of epsilon, sizes release noise; None: .3, or what public facts say (joined)"
     )
-    histogram_share: Annotated[float, Field(gt=0, lt=1)] = about(
-        0.1, "of epsilon, for the histogram"
+    histogram_share: Annotated[float, Field(gt=0, lt=1)] | None = about(
+        None, "of epsilon, for the histogram; None: .1, or up to .3 at a small epsilon (joined)"
     )
     network: Literal["protected", "stays"] = about(
         "protected",

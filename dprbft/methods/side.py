@@ -16,3 +16,4 @@ class Side:
     facts: Facts
     public: Samples
     feature_map: FeatureMap | None = None  # that all sites share, where the method has one
+    unlabelled: Samples | None = None  # public ones without labels

@@ -55,7 +55,7 @@ def _first(view: RunView) -> Broadcast:
 
 def _server(run: OpenRun, sites: frozenset[int]) -> Server | SumServer:
     config, view = run.config, run.view
-    side = Side(config, view.facts, view.public, view.feature_map)
+    side = Side(config, view.facts, view.public, view.feature_map, view.unlabelled)
     method, common = config.federation.method, _common(run, sites)
     common |= {"files": server_files(view), "first": _first(view)}
     if config.secure_sum:

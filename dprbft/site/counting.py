@@ -50,7 +50,6 @@ def counting_event(site: Site) -> Gaussian | None:
     if known or not site.budget.private:
         return None
     try:
-        share = site.config.privacy.histogram_share
-        return Gaussian(release_multiplier(site.budget, 1, share))
+        return Gaussian(release_multiplier(site.budget, 1, site.histogram_share))
     except BudgetExhausted:
         return None

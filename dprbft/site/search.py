@@ -85,7 +85,7 @@ def search_site(site: Site) -> SearchSite:
         public=site.public,
         warm_start=c.federation.warm_start != "none",
         ledger=site.ledger,
-        histogram_share=c.privacy.histogram_share,
+        histogram_share=site.histogram_share,
     )
 
 

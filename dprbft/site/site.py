@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dprbft.config.map_width import USUAL
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import (
@@ -43,10 +44,8 @@ from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
+from panas.training.linear.rules import HISTOGRAM, histogram_share
 from panas.training.warm_start import WarmStart
-
-USUAL = 400
-"""Training samples that a site is taken to have where nothing public tells of their number."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +122,15 @@ class Site:
             return self.declared_units
         known = self.noised_units()
         return USUAL if known is None else planned_units(*known)
+
+    @property
+    def histogram_share(self) -> float:
+        """Share of epsilon for the label histogram, set or by rule."""
+        share = self.config.privacy.histogram_share
+        if share is not None:
+            return share
+        joins = self.config.federation.family.has_map
+        return histogram_share(self.budget.epsilon) if joins else HISTOGRAM
 
     def least_units(self) -> int:
         """How many there are at least, but for a chance of one in a thousand millions."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from dprbft.config.map_width import width_of_map
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import DIGEST, Request, sha256
 from dprbft.messages import Hello
@@ -137,8 +138,8 @@ def _take(
             public, unlabelled = (
                 public_of(path, facts) for path in (local.public, local.unlabelled)
             )
-            features = config.network.features
-            write_map(map_file(at), common_map(facts, public, unlabelled, features))
+            width = width_of_map(config, facts, len(public))
+            write_map(map_file(at), common_map(facts, public, unlabelled, width))
         _check_map(at, hello)
 
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dprbft.config.sections import Privacy
-from dprbft.site.site import USUAL, Site
+from dprbft.config.map_width import USUAL
+from dprbft.site.site import Site
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import (
@@ -28,6 +28,7 @@ from panas.training.linear.rules import (
     Pooling,
     Recipe,
     alone_recipe,
+    histogram_share,
     joined_recipe,
     release_share,
     residual_schedule,
@@ -158,14 +159,14 @@ def largest_run(account: Account, most: float = math.inf) -> float:
 
     By its default settings; the ledger admits the same share, and `planned_release` plans the same.
     """
-    budget, spent, privacy = account.budget, account.protected(), Privacy()
+    budget, spent = account.budget, account.protected()
     if not budget.private:
         return min(budget.epsilon, most)
     left = math.floor(1000 * min(account.left(), most)) / 1000
     if not left > 0:
         return 0.0
     share = Budget(left, budget.delta)
-    histogram = histogram_event(share, privacy.histogram_share)
+    histogram = histogram_event(share, histogram_share(share.epsilon))
     try:
         plan = dearest_plan(share, histogram, RELEASE_SHARE)
         if spent:
@@ -228,7 +229,7 @@ def alone_plan(site: Site) -> tuple[Plan, Recipe]:
     recipe = alone_recipe(site.units, site.budget.epsilon)
     if not site.budget.private:
         return _without_noise(site, settings_of(recipe, NO_NOISE)), recipe
-    histogram = histogram_event(site.budget, site.config.privacy.histogram_share)
+    histogram = histogram_event(site.budget, site.histogram_share)
     schedule = residual_schedule(site.units, recipe, histogram)
     plan = calibrate(site.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
@@ -249,7 +250,7 @@ def _bounds(site: Site) -> list[tuple[Budget, list[Event]]]:
     """As `Site.bounds`, with the histogram that is still to come."""
     coming: list[Event] = []
     if not any(e.charge.phase == "search" for e in site.account.entries):
-        coming = histogram_event(site.budget, site.config.privacy.histogram_share)
+        coming = histogram_event(site.budget, site.histogram_share)
     return [(budget, [*spent, *coming]) for budget, spent in site.bounds()]
 
 

@@ -46,6 +46,7 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive, read_json, write_bytes
 from panas.search_modes.mode import WHOEVER
 from panas.training.linear.ridge import exact_moments, pooled, shared_head
+from panas.training.linear.second_moments import public_moments
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
 """It is this project's own; nothing else was published."""
@@ -93,12 +94,16 @@ def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
         total: the sum.
         round: from 1.
     """
-    classes = len(total.B)
-    moments = None
-    if len(side.public) and side.feature_map is not None:
-        z = side.feature_map(side.public.inputs())
-        moments = exact_moments(z, side.public.y, classes)
-    head = shared_head(total, moments, len(side.public))
+    classes, phi = len(total.B), side.feature_map
+    moments = seen = None
+    if phi is not None:
+        z = phi(side.public.inputs())
+        if len(z):
+            moments = exact_moments(z, side.public.y, classes)
+        if side.unlabelled is not None:
+            z = torch.cat([z, phi(side.unlabelled.inputs())])
+        seen = public_moments(z)
+    head = shared_head(total, moments, len(side.public), seen)
     return Broadcast(round, head.float(), torch.zeros(classes))
 
 

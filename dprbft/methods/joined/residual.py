@@ -148,7 +148,7 @@ def joining_events(site: Site) -> tuple[list[Event], list[Event], list[Event]]:
     histogram, release = account.events("search"), account.events("release")
     residual, coming = account.events("training"), list[Event]()
     if not histogram:
-        histogram = histogram_event(site.budget, site.config.privacy.histogram_share)
+        histogram = histogram_event(site.budget, site.histogram_share)
         coming += histogram
     if not release and not residual:
         release = [event] if (event := planned_release(site)) else []

@@ -247,7 +247,7 @@ def rehearsal_of(site: Site) -> Rehearsal:
         labelled=len(public) == len(site.public),
         phi=site.phi,
         budget=site.budget,
-        histogram_share=privacy.histogram_share,
+        histogram_share=site.histogram_share,
         release_share=(privacy.release_share or RELEASE_SHARE) if state.joins else 0.0,
         config=site.config.tuning.config,
         seed=site.config.seed,

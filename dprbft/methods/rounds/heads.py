@@ -10,7 +10,7 @@ Everything here is post-processing of releases; no private sample is read.
 
 Moments: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
 
-    W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 sqrt(d sum s^2),
+    W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2.5 sqrt(d sum s^2),
 
 where the columns of T are t_y less the bias, which stays as it was, and the sum is over sites,
 so that with much noise the head stays where it was, and with none it is least squares.
@@ -122,7 +122,7 @@ def ridge_head(total: Moments, previous: Broadcast) -> Head:
     """Ridge regression around the previous head, from everyone's moments."""
     d = previous.weight.shape[1]
     A, B = total.A, total.B
-    ridge = max(2 * math.sqrt(d * total.variance), 1e-3)
+    ridge = max(2.5 * math.sqrt(d * total.variance), 1e-3)
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T

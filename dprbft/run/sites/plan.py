@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from jaxtyping import UInt64
 
+from dprbft.config.map_width import width_of_map
 from dprbft.config.schema import RunConfig
 from dprbft.paths import (
     SitePaths,
@@ -180,6 +182,7 @@ class SitesPlan:
     public: Samples
     unlabelled: Samples  # public ones without labels
     make: Callable[[], tuple[SitePaths, ...]]  # where there are some already, keeps them
+    samples: int | None = None  # training samples of a site, about, where they are public
 
     def write(self, run: Path) -> None:
         """Make the sites, and note where they are; that comes last, so that a kill is made good."""
@@ -189,8 +192,8 @@ class SitesPlan:
         if len(self.unlabelled):
             write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.family.has_map:
-            features = self.config.network.features
-            feature_map = common_map(self.facts, self.public, self.unlabelled, features)
+            width = width_of_map(self.config, self.facts, len(self.public), self.samples)
+            feature_map = common_map(self.facts, self.public, self.unlabelled, width)
             write_map(map_file(run), feature_map)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
@@ -278,12 +281,13 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
 def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     federation = load_federation(config)
     facts = federation.facts
+    samples = round(fmean(site.train.units for site in federation.clients))
     public, unlabelled = _parts(config, facts, federation.public)
     if config.data.source.unlabelled_data is not None:
         name = Path(identity(config.data.source.dataset)).name
         check_disjoint(concat(federation.shares), unlabelled, name, CALLED)
     return SitesPlan(
-        config, facts, public, unlabelled, partial(make_sites, run, config, federation)
+        config, facts, public, unlabelled, partial(make_sites, run, config, federation), samples
     )
 
 

@@ -22,6 +22,10 @@ class Rows(NamedTuple):
     groups: Int64[Tensor, "n"] | None = None  # None: every row is a unit of its own
 
 
+SECOND_MOMENTS = 0.5
+"""a, what A counts beside B in a release: a number of A has noise of variance s^2 / a^2."""
+
+
 @dataclass(frozen=True)
 class Moments:
     """Second moments of unit rows: A = sum u u^T, B = sum e_y u^T; float64."""

@@ -15,7 +15,8 @@
     W = (T B + lambda W0) (A + lambda I)^-1
     w_k = (v + s_0^2) / (v + s_k^2),   s_0 = min_k s_k
 
-A is made positive semidefinite first: noise can push eigenvalues below zero, where it has none.
+A is drawn to what public samples say of it (`panas.training.linear.second_moments`), and made
+positive semidefinite: noise can push eigenvalues below zero, where it has none.
 Site k sends n mu + D_k + E_k, where D_k has variance v and E_k s_k^2 a number. Of all linear
 estimates of mu, the one with the least variance weighs site k by 1 / (v + s_k^2). This assumes
 that D_k are independent of each other and of s_k, and that sites have about as many samples each.
@@ -51,6 +52,7 @@ from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.rows import sums_by_class
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread, stream
+from panas.training.linear.second_moments import PublicMoments, denoised, spread_of
 
 Weights = Float[Tensor, "classes d"]
 
@@ -60,8 +62,9 @@ LEAST_RIDGE, LEAST_WITH_PUBLIC = 0.9, 0.3  # lambda, where noise asks for less
 MANY_PUBLIC = 500  # labelled public samples from which on they say how much noise is worth
 PSEUDO_COUNT = 100.0  # added to each class's count where classes are balanced
 DOUBT = 2.0  # S^2 / q at which counts are drawn to their mean by half
-SPREAD = 0.06  # of exact moments from public ones, a sample and coordinate
-BETWEEN_SITES = 10.0  # times that, of moments from site to site: their classes differ, too
+BETWEEN_SITES = 10.0
+"""Times `spread_of`, variance of moments from site to site: their classes differ, too."""
+NOISE = 2.0  # lambda, in units of s sqrt(d)
 
 
 def exact_moments(z: Float[Tensor, "n d"], y: Tensor, classes: int) -> Moments:
@@ -93,11 +96,14 @@ def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
 
 def own_head(own: Moments, labelled_public: int = 0) -> Weights:
     """A site's head from its own noised moments alone."""
-    return ridge(own, max(_noise(own), least_penalty(labelled_public)))
+    return ridge(own, max(NOISE * _noise(own), least_penalty(labelled_public)))
 
 
 def shared_head(
-    pooled: Moments, public: Moments | None = None, labelled_public: int = 0
+    pooled: Moments,
+    public: Moments | None = None,
+    labelled_public: int = 0,
+    seen: PublicMoments | None = None,
 ) -> Weights:
     """The server's head, from the sum of all sites' noised moments and the exact public ones.
 
@@ -105,14 +111,15 @@ def shared_head(
         pooled: sum over sites, variances are those of the sum; classes are balanced by its counts.
         public: exact moments of labelled public samples, if there are any.
         labelled_public: how many these are.
+        seen: second moments of all public samples, with labels and without.
     """
-    balanced = balance(pooled)
-    if public is None or not labelled_public:
-        return ridge(balanced, max(_noise(pooled), LEAST_RIDGE))
     samples = float(_counts(pooled).clamp(min=0).sum())
+    balanced = replace(balance(pooled), A=denoised(pooled, samples, seen))
+    if public is None or not labelled_public:
+        return ridge(balanced, max(NOISE * _noise(pooled), LEAST_RIDGE))
     weight = trust(pooled.variance, len(pooled.A), samples)
     joint = Moments(public.A + weight * balanced.A, public.B + weight * balanced.B, 0.0)
-    return ridge(joint, max(weight * _noise(pooled), least_penalty(labelled_public)))
+    return ridge(joint, max(NOISE * weight * _noise(pooled), least_penalty(labelled_public)))
 
 
 def pooled(sent: Iterable[Moments], classes: int, d: int) -> Moments:
@@ -148,11 +155,6 @@ def noise_weight(variance: float, least: float, spread: float) -> float:
         spread: v, variance between sites of the exact numbers.
     """
     return 1.0 if variance == least else (spread + least) / (spread + variance)
-
-
-def spread_of(samples: float, width: int) -> float:
-    """Variance of a number of the exact moments of so many samples, between draws of them."""
-    return SPREAD * samples / width
 
 
 def _plus(total: Moments, m: Moments, weight: float) -> Moments:

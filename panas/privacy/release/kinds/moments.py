@@ -1,11 +1,13 @@
 """Noised second moments of all classes: A = sum u u^T and B = sum e_y u^T.
 
-Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: sensitivity sqrt(2).
-A group's rows get one weight, at which all of them together move (A, B) by sqrt(2) at most.
-Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, get s / sqrt(2).
+A counts a = 1/2 times as much as B, and so has twice its noise: most of A public samples tell, too,
+and of B nothing else does. Adding a sample adds u u^T to A and u to one row of B, each of norm at
+most 1, so that (a A, B) has sensitivity sqrt(1 + a^2). A group's rows get one weight, at which all
+of them together move it by that at most. Of A its upper triangle leaves, with noise s / a;
+off-diagonal numbers, each two equal entries, get 1 / sqrt(2) of it.
 
 Where a receiver sees a sum over sites alone, the counts of labels are part of it, times c: adding
-a sample adds c to one of them, so that all numbers together have sensitivity sqrt(2 + c^2).
+a sample adds c to one of them, so that all together have sensitivity sqrt(1 + a^2 + c^2).
 
 Both hold in floating point: sums are exact, or round by less than what rows are shorter than 1
 (`panas.privacy.release.rows`).
@@ -23,7 +25,7 @@ from torch import Tensor
 
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
-from panas.privacy.release.estimate import ArraySpec, Moments, Rows
+from panas.privacy.release.estimate import SECOND_MOMENTS, ArraySpec, Moments, Rows
 from panas.privacy.release.rows import (
     counts_by_class,
     grid_rows,
@@ -33,10 +35,10 @@ from panas.privacy.release.rows import (
 )
 
 CHARGED_AS = Gaussian
-SENSITIVITY = math.sqrt(2.0)
+SENSITIVITY = math.sqrt(1.0 + SECOND_MOMENTS**2)
 COUNTS = 0.25
-"""c: A and B have 1.5 % more noise than without counts, and counts 5.7 times the multiplier."""
-SUM_SENSITIVITY = math.sqrt(2.0 + COUNTS**2)
+"""c: A and B have 2.5 % more noise than without counts, and counts 4.6 times the multiplier."""
+SUM_SENSITIVITY = math.sqrt(1.0 + SECOND_MOMENTS**2 + COUNTS**2)
 READS = "training"
 UNIT = True
 BARE = "sums of representations leave without noise"
@@ -121,7 +123,8 @@ def _sums(
 def _length(classes: int, counted: float, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
     """How far rows move (A, B) and so much of the counts together."""
     counts = counted * torch.bincount(y, minlength=classes).double()
-    return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm(), counts.norm())
+    second = SECOND_MOMENTS * (u.T @ u).norm()
+    return math.hypot(second, sums_by_class(u, y, classes).norm(), counts.norm())
 
 
 def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
@@ -145,7 +148,8 @@ def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moment
 
 def _spread(d: int) -> Float[Tensor, "k"]:
     row, column = torch.triu_indices(d, d)
-    return torch.tensor([math.sqrt(0.5), 1.0], dtype=torch.float64)[(row == column).long()]
+    each = torch.tensor([math.sqrt(0.5), 1.0], dtype=torch.float64) / SECOND_MOMENTS
+    return each[(row == column).long()]
 
 
 def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:

@@ -268,7 +268,7 @@ TURNS: list[dict[str, Any]] = [
     {
         "federation": {"remote": [], "clients": clients, "method": "dprbft", "rounds": 100},
         "privacy": {"network": "protected"},
-        "network": {"features": 128},
+        "network": {"features": None},
         "search": {"student_steps": SHORT_STEPS},
         "training": {"student_steps": STEPS},
     }

@@ -196,7 +196,8 @@ def test_the_server_adds_up_what_it_received(whole: Path):
     side = Side(config, view.facts, view.public, view.feature_map)
     before = Broadcast(0, torch.zeros(10, 16), torch.zeros(10))
     answer = joined.server_round(side, releases, before, 1, stream(0))
-    # By hand: noised moments of all sites, classes balanced, beside the exact public ones.
+    # By hand: noised moments of all sites, A drawn to the public one, classes balanced, beside the
+    # exact public ones.
     results = [r.estimate(10) for r in releases]
     A, B = sum(m.A for m in results), sum(m.B for m in results)
     raw = sum(r.histogram.counts for r in releases).double()
@@ -207,13 +208,17 @@ def test_the_server_adds_up_what_it_received(whole: Path):
     known = known.clamp(min=0)
     B = ((known.mean() + 100) / (known + 100))[:, None] * B
     z = view.feature_map(view.public.inputs()).double()
-    signal = 0.06 * float(counts.sum()) / 16
+    n, p = float(counts.sum()), len(z)
+    signal = 0.06 * n / 16
     w = signal / (signal + variance)
+    expected = n * (z.T @ z + 5 / 16 * torch.eye(16)) / (p + 5)
+    v = signal + (n / 16) ** 2 / (p + 5)
+    A = expected + v / (v + 4 * variance) * (A - expected)
     one = torch.nn.functional.one_hot(view.public.y, 10).double().T
     A, B = z.T @ z + w * A, one @ z + w * B
     values, vectors = torch.linalg.eigh(A)
     A = vectors @ torch.diag(values.clamp(min=0)) @ vectors.T
-    ridge = max(w * math.sqrt(variance * 16), 0.9) * torch.eye(16).double()
+    ridge = max(2 * w * math.sqrt(variance * 16), 0.9) * torch.eye(16).double()
     W = (torch.eye(10).double() - 0.1) @ B @ torch.linalg.inv(A + ridge)
     torch.testing.assert_close(answer.weight, W.float(), rtol=1e-4, atol=1e-4)
     assert not answer.bias.any()

@@ -104,7 +104,7 @@ def test_ridge_is_the_minimum_of_its_objective() -> None:
     releases = [Release(r.site, 1, r.kind, m, "", r.arrays) for r in quiet]
     u = torch.cat([clip_rows(rows(40, s)[0].double()) for s in (0, 1)])
     y = torch.cat([rows(40, s)[1] for s in (0, 1)])
-    ridge = 2 * math.sqrt(2) * m * math.sqrt(D * 2)
+    ridge = 2.5 * math.sqrt(1.25) * m * math.sqrt(D * 2)
     # Ridge around W0: rows of sqrt(ridge) I with targets sqrt(ridge) W0^T, solved as one system.
     X = torch.cat([u, math.sqrt(ridge) * torch.eye(D, dtype=torch.float64)])
     T = torch.cat([targets(CLASSES)[y], math.sqrt(ridge) * before.weight.double().T])

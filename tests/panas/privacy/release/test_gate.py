@@ -60,11 +60,11 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(ledger: Ledge
         ledger=ledger,
         noise=Ones(),
     )
-    s = math.sqrt(2) * 2.5
+    s = kind_named(kind).SENSITIVITY * 2.5
     first = out.arrays["B" if kind == "moments" else "S"]
     torch.testing.assert_close(first, torch.full((3, 2), s))
     if kind == "moments":
-        torch.testing.assert_close(out.arrays["A"], torch.tensor([s, 2.5, s]))
+        torch.testing.assert_close(out.arrays["A"], 2 * torch.tensor([s, s / math.sqrt(2), s]))
     else:
         torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
     assert ledger.account().events() == [Gaussian(2.5)]

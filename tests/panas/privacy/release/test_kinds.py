@@ -18,7 +18,7 @@ from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotecte
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.release import kinds
 from panas.privacy.release import rows as release_rows
-from panas.privacy.release.estimate import ClassSums, Moments, Rows
+from panas.privacy.release.estimate import SECOND_MOMENTS, ClassSums, Moments, Rows
 from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import (
     ReleaseKind,
@@ -80,7 +80,7 @@ def vector(kind: str, z: Tensor, y: Tensor, classes: int) -> Tensor:
         out = class_sums.run(Rows(z, y), classes, 0.0, NoNoise())
         return torch.cat([out["S"].flatten(), out["counts"]]).double()
     out = moments.run(Rows(z, y), classes, 0.0, NoNoise())
-    full = unpack_symmetric(out["A"], z.shape[1]).double()
+    full = SECOND_MOMENTS * unpack_symmetric(out["A"], z.shape[1]).double()
     return torch.cat([full.flatten(), out["B"].double().flatten()])
 
 
@@ -114,7 +114,7 @@ def test_sensitivities_and_where_noise_is() -> None:
     for kind in map(kind_named, kind_names()):
         assert noise_scale(kind, 2.5) == pytest.approx(2.5 * (kind.SENSITIVITY or 0.0))
         assert noise_scale(kind, None) == 0.0
-    assert noise_scale(kind_named("moments"), 1.5) == pytest.approx(1.5 * math.sqrt(2))
+    assert noise_scale(kind_named("moments"), 1.5) == pytest.approx(1.5 * math.sqrt(1.25))
     for kind in map(kind_named, NOISED):
         d, classes = 3, 2
         z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
@@ -154,8 +154,8 @@ def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str
     A = torch.stack([o["A"] for o in outs]).double()
     row, column = torch.triu_indices(d, d)
     return {
-        "diagonal": float(A[:, row == column].std()) / scale,
-        "off-diagonal": float(A[:, row != column].std()) / (scale / math.sqrt(2)),
+        "diagonal": float(A[:, row == column].std()) / (2 * scale),
+        "off-diagonal": float(A[:, row != column].std()) / (2 * scale / math.sqrt(2)),
         "B": float(torch.stack([o["B"] for o in outs]).double().std()) / scale,
     }
 
