@@ -46,7 +46,7 @@ OF_ROUNDS = (
     *("federation.server_*", "network.unit", "data.search_fraction"),
 )
 OF_JOINING = (
-    *("network.features", "search.student_steps", "training.student_steps"),
+    *("network.features", "network.encoder", "search.student_steps", "training.student_steps"),
     *("privacy.network", "privacy.trust", "federation.secure_*"),
     *("data.public_labels", "data.unlabelled_data"),
 )

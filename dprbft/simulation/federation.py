@@ -16,9 +16,11 @@ from dprbft.paths import SitePaths, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition, partition_whole
 from dprbft.site.data import SiteData, divided, is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, allowed_releases, write_site
+from dprbft.site.embeddings import placed
 from panas.data.facts import Facts
 from panas.data.load import Source, load
 from panas.data.samples import Samples
+from panas.features.encoders.files import load_encoder
 from panas.runtime.seeds import stream
 
 SAMPLES = "samples.safetensors"
@@ -45,7 +47,13 @@ def load_federation(config: RunConfig) -> Federation:
 def _load(text: str) -> Federation:
     config = RunConfig.model_validate_json(text)
     f = config.federation
-    source = load(config.data.source, stream(config.seed, "data"), f.classes)
+    encoder = config.network.encoder
+    source = load(
+        config.data.source,
+        stream(config.seed, "data"),
+        f.classes,
+        encoder=load_encoder(encoder).facts if encoder else None,
+    )
     how = Partition(
         kind="natural" if config.data.source.client_column else f.partition,
         clients=f.clients,
@@ -99,6 +107,7 @@ def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> Site
         name=name,
         data=data,
         group=config.data.source.group,
+        encoder=placed(encoder, Path()) if (encoder := config.network.encoder) else None,
         epsilon=budget.epsilon,
         delta=budget.delta,
         releases=tuple(dict.fromkeys(releases)),

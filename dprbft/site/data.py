@@ -4,6 +4,7 @@ Which split a sample is in depends on the sample and the site's key alone: one s
 moves no other. Search and training samples are disjoint parts, whose charges compose in parallel.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,17 +13,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePaths, declared_file, key_file
 from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
+from dprbft.site.embeddings import check_encoder, embedded, encoder_file
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
+from panas.features.encoders.files import load_encoder
 from panas.privacy.ledger.fingerprints import Tags, tags_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
@@ -81,6 +85,7 @@ def load_data(
     """
     settings = read_site(paths.folder)
     samples, values = samples_and_values(paths.folder, settings, facts)
+    samples = embedded(paths.folder, settings, samples, facts)
     if data_path(paths.folder, settings).suffix != STORED:
         for known in public:
             try:
@@ -179,6 +184,10 @@ def declared(
         ranges=settings.ranges,
         bits=settings.bits,
     )
+    if facts is None and settings.encoder is not None:
+        encoder = load_encoder(encoder_file(folder, settings))
+        result = replace(result, encoder=encoder.facts)
+    check_encoder(folder, settings, result)
     return result, fit(raw, result, settings.name)
 
 
@@ -259,10 +268,13 @@ def is_of_one_class(samples: Samples) -> bool:
 
 def write_samples(path: Path, samples: Samples) -> None:
     """Keep samples as a site or the public part of a simulation has them."""
-    optional = {"groups": samples.groups, "part": samples.part}
     tensors = {"x": samples.x, "y": samples.y}
+    optional = {name: getattr(samples, name) for name in ("groups", "part", "embeddings")}
     tensors |= {name: t for name, t in optional.items() if t is not None}
-    write_tensors(path, tensors, {"official": " ".join(map(str, samples.official))})
+    notes = {"official": " ".join(map(str, samples.official))}
+    if samples.files is not None:
+        notes["files"] = json.dumps(samples.files.tolist())
+    write_tensors(path, tensors, notes)
 
 
 def read_samples(path: Path, classes: int) -> Samples:
@@ -272,8 +284,9 @@ def read_samples(path: Path, classes: int) -> Samples:
     # Before official parts were written down, those that had samples counted.
     result = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
     official = tuple(map(int, notes["official"].split() if "official" in notes else result))
-    groups = tensors.get("groups")
-    return Samples(tensors["x"], tensors["y"], classes, groups, part, official)
+    groups, embeddings = tensors.get("groups"), tensors.get("embeddings")
+    files = np.array(json.loads(notes["files"])) if "files" in notes else None
+    return Samples(tensors["x"], tensors["y"], classes, groups, part, official, embeddings, files)
 
 
 @lru_cache(maxsize=2)

@@ -1,11 +1,11 @@
 """A data set by what the user calls it: a name of torchvision's, a file or a folder."""
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from panas.data.facts import Facts
-from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
+from panas.data.files.archives import NPY, read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
 from panas.data.files.parquet import PARQUET
 from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
@@ -26,7 +26,8 @@ def identity(dataset: str) -> str | Path:
 
 
 TABLES = (".csv", ".tsv", PARQUET)
-FILES = "an .npz, .csv, .tsv or .parquet file"
+ARRAYS = (".npz", NPY)
+FILES = "an .npz, .npy, .csv, .tsv or .parquet file"
 ALONE = TableColumns()
 """A table of which nothing is said."""
 
@@ -59,7 +60,7 @@ def read(dataset: str, how: Reading) -> Raw:
     elif path.is_dir():
         pictures = read_folder if how.table.labelled else read_pictures
         raw = pictures(path, how.image_size, how.shape)
-    elif path.suffix.lower() in (".npz", *TABLES):
+    elif path.suffix.lower() in (*ARRAYS, *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
         if path.suffix.lower() in TABLES:
@@ -98,7 +99,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
     that a row is in follows from all rows of its group.
     """
-    form = Form(**vars(facts))
+    form = Form(**{f.name: getattr(facts, f.name) for f in fields(Form)})
     kind = path.suffix.lower()
     is_table = kind in TABLES and not path.is_dir()
     if is_table != bool(facts.columns):
@@ -106,7 +107,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
         raise BadInput(f"expected {expected} at {path}, as declared, got {got}, or no file")
     if path.is_dir():
         raw = read_folder_rows(path, form)
-    elif kind not in (".npz", *TABLES) or not path.is_file():
+    elif kind not in (*ARRAYS, *TABLES) or not path.is_file():
         raise BadInput(
             f"expected {FILES} or a folder of pictures at {path}, got none; check the path"
         )

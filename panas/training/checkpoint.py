@@ -18,6 +18,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
+from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -95,13 +96,15 @@ class Classifier(ABC):
         return self.facts.class_names
 
     @abstractmethod
-    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Probability of each class of network inputs in [-1, 1]."""
+    def probabilities_of(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Probability of each class of samples, or of network inputs in [-1, 1]."""
 
     @torch.no_grad()
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
         """Probability of each class for images or rows as `panas.data.load` takes."""
-        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
+        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts))
 
     def predict(self, data: Any) -> tuple[str, ...]:
         """The most probable class of each image or row, by name; `data` as for `probabilities`."""
@@ -147,8 +150,11 @@ class SavedNetwork(Classifier):
         """Number of classes."""
         return self.spec.classes
 
-    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Probability of each class of network inputs in [-1, 1]."""
+    def probabilities_of(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Probability of each class of samples, or of network inputs in [-1, 1]."""
+        x = samples if isinstance(samples, Tensor) else samples.inputs()
         return self.network(x).softmax(dim=1)
 
 

@@ -54,7 +54,7 @@ def predict(
 def _rows(classifier: Classifier, data: str) -> Iterator[list[tuple[str, str, list[float]]]]:
     """Name, class and probabilities of each sample, a batch at a time."""
     for batch in batches_of(data, classifier.facts):
-        p = classifier.probabilities_of(batch.inputs)
+        p = classifier.probabilities_of(batch.samples)
         yield list(zip(batch.names, classifier.names_of(p), p.tolist(), strict=True))
 
 

@@ -6,6 +6,7 @@ shown. Where `privacy.network` is "stays" it learns from the site's own samples 
 noise: then it must not be.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,6 @@ from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import (
     STUDENT,
     SoftSamples,
-    Teacher,
     distil,
     long_enough,
     moved,
@@ -43,7 +43,7 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
         return None
     rng = stream(site.config.seed, "client", site.id, "student")
     started, ask = _untrained(site, torch_generator(rng)), teacher(site, state)
-    taught = SoftSamples(inputs, ask(inputs.inputs()))
+    taught = SoftSamples(inputs, ask(inputs))
     distil(
         started.bottom,
         started.head,
@@ -95,7 +95,7 @@ def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generato
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
 
-    batches = None if site.facts.columns else each_moved
+    batches = each_moved if site.facts.are_pictures else None
     fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
@@ -113,7 +113,11 @@ def learnt_from(site: Site) -> Samples:
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def teacher(site: Site, state: JoinedState) -> Teacher:
+Asked = Samples | Float[Tensor, "n c h w"]
+"""Samples, or network inputs in [-1, 1]."""
+
+
+def teacher(site: Site, state: JoinedState) -> Callable[[Asked], Float[Tensor, "n classes"]]:
     """The site's own protected predictor: what it answers to public samples."""
     candidates = Candidates(
         phi=site.phi,
@@ -123,7 +127,7 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
         over=state.over,
     )
 
-    def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+    def answers(x: Asked) -> Float[Tensor, "n classes"]:
         values = candidates.logits(x)
         if "residual" in values:
             return values["residual"].softmax(1)
@@ -132,7 +136,7 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
     return answers
 
 
-def shared_teacher(site: Site, state: JoinedState) -> Teacher:
+def shared_teacher(site: Site, state: JoinedState) -> Callable[[Asked], Float[Tensor, "n classes"]]:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
@@ -142,4 +146,4 @@ def shared_teacher(site: Site, state: JoinedState) -> Teacher:
 
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
-    return not facts.columns and inputs < MANY
+    return facts.are_pictures and inputs < MANY

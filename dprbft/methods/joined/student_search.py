@@ -16,16 +16,17 @@ classes alike. Nothing of it is a site's.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import MANY, are_few, learnt_from, shared_teacher
+from dprbft.methods.joined.student import MANY, Asked, are_few, learnt_from, shared_teacher
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -41,7 +42,7 @@ from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import SearchPlan
-from panas.training.distillation import SoftSamples, Teacher, long_enough, made_of
+from panas.training.distillation import SoftSamples, long_enough, made_of
 
 
 def search_in_common(
@@ -143,7 +144,9 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     return chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
-def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
+def _lessons(
+    inputs: Samples, ask: Callable[[Asked], Tensor], site: Site
+) -> tuple[SoftSamples, SoftSamples]:
     """What students are taught, and what they are judged by, none of it made of the same samples.
 
     Where images are few, pictures made of them: a dozen samples would rank genomes by chance.
@@ -157,7 +160,7 @@ def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, So
             made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
         )
     else:
-        first, last = (SoftSamples(part, ask(part.inputs())) for part in parts)
+        first, last = (SoftSamples(part, ask(part)) for part in parts)
     return first, last
 
 

@@ -45,7 +45,8 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     y, parts = np.array([names.index(name) for name in classes], np.int64), np.array(part, np.int64)
     official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
     apart = parts if official else None
-    return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
+    paths = np.array([str(file.resolve()) for file in files])
+    return Raw(x, y, tuple(names), part=apart, official=official, files=paths, notes=notes)
 
 
 def read_folder_rows(path: Path, form: Form) -> Raw:
@@ -68,6 +69,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
     else:
         folders = [(TRAIN, folder) for folder in below]
     misfits, x, y, of_part = Misfits(), list[np.ndarray](), list[int](), list[int]()
+    files = list[str]()
     for part, folder in folders:
         number = form.class_of(folder.name)
         for file in _pictures(folder):
@@ -79,6 +81,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
             x.append(image)
             y.append(number)
             of_part.append(part)
+            files.append(str(file.resolve()))
     values = np.uint8 if form.dtype == "uint8" else np.uint16
     return Raw(
         np.stack(x) if x else np.zeros((0, *form.shape), values),
@@ -86,6 +89,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
         form.class_names,
         part=np.array(of_part, np.int64) if official else None,
         official=tuple(sorted({*parts.values()} - {TRAIN})) if official else (),
+        files=np.array(files, np.str_),
         notes=misfits.notes,
     )
 
@@ -117,7 +121,8 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
     """
     files = pictures_under(path)
     x, notes = _read(path, files, size, shape)
-    return Raw(x, np.zeros(len(x), np.int64), (), notes=notes)
+    paths = np.array([str(file.resolve()) for file in files])
+    return Raw(x, np.zeros(len(x), np.int64), (), files=paths, notes=notes)
 
 
 def pictures_under(path: Path) -> list[Path]:

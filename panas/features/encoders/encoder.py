@@ -90,12 +90,19 @@ def pictures_of(samples: Samples, facts: EncoderFacts) -> Iterator[Float[Tensor,
     """
     bytes_ = samples.x.dtype == torch.uint8
     for i in range(len(samples)):
-        file = "" if samples.files is None or not bytes_ else str(samples.files[i])
+        file = file_of(samples, i)
         picture = _from_file(file, facts) if file else None
         if picture is None:
             x = samples.x[i].float()
             picture = brought(x / 255 if bytes_ else (x + 1) / 2, facts)
         yield picture
+
+
+def file_of(samples: Samples, i: int) -> str:
+    """The file that a sample's picture is read from; "" where its array serves."""
+    if samples.files is None or samples.x.dtype != torch.uint8:
+        return ""
+    return str(samples.files[i])
 
 
 def _from_file(file: str, facts: EncoderFacts) -> Float[Tensor, "c h w"] | None:

@@ -62,6 +62,25 @@ def load_encoder(given: str) -> Encoder:
     return _loaded(given, str(path), stat.st_mtime_ns, stat.st_size, changed)
 
 
+def deferred(given: str, facts: EncoderFacts) -> Encoder:
+    """The encoder of a file, which is read when the first picture comes.
+
+    BadInput then, if it is not the one of the facts.
+
+    Args:
+        given: as for `load_encoder`.
+        facts: of the encoder.
+    """
+
+    def network(x: Tensor) -> Tensor:
+        encoder = load_encoder(given)
+        if different := facts.differs_from(encoder.facts):
+            raise BadInput(f"expected the encoder {facts.name}, got {different}; put it back")
+        return encoder.network(x)
+
+    return Encoder(facts, network)
+
+
 @lru_cache(maxsize=4)
 def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, ...]) -> Encoder:
     path, kind = Path(file), Path(file).suffix.lower()
