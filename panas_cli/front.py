@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from panas_cli import commands
 from panas_cli.options import (
+    Chosen,
     CompareRequest,
     FailOn,
     Leaving,
@@ -18,6 +19,7 @@ from panas_cli.options import (
     ReportRequest,
     Request,
     check_claim,
+    check_encoder_file,
     checked_export,
     checked_folder,
     checked_input,
@@ -194,6 +196,9 @@ def predict(
         Literal["predictor", "network"] | None,
         Option("--with", help="What classifies (default: the predictor, if there is one)."),
     ] = None,
+    encoder: Annotated[
+        str | None, Option(help="The run's encoder (default: that of the site's site.toml).")
+    ] = None,
     out: Annotated[Path | None, Option(help="A .csv or .json file (default: stdout).")] = None,
     json: Json = False,
 ) -> None:
@@ -201,7 +206,8 @@ def predict(
     checked_source(source)
     checked_input(input)
     checked_results(out, json)
-    commands.predict.predict(source, input, site, with_, out, json)
+    check_encoder_file(encoder)
+    commands.predict.predict(source, input, Chosen(site, with_, encoder), out=out, as_json=json)
 
 
 def export(

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from panas.runtime.errors import BadInput
 from panas_cli import commands
 from panas_cli.front import Json
-from panas_cli.options import declared_by, ranges_of
+from panas_cli.options import check_encoder_file, declared_by, ranges_of
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
 Site = Annotated[Path, Argument(metavar="DIR", help="The site's directory.")]
@@ -34,6 +34,10 @@ def site_init(
     delta: Annotated[float, Option(help="Of that budget, below 1/n.")],
     name: Annotated[str | None, Option(help="What runs call the site.")] = None,
     label: Annotated[str | None, Option(help="Label column of a table.")] = None,
+    encoder: Annotated[
+        str | None,
+        Option(help="Frozen network for pictures: .pt2, .onnx or ARCHITECTURE:WEIGHTS."),
+    ] = None,
     group: Annotated[
         str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
     ] = None,
@@ -87,6 +91,7 @@ def site_init(
             settings[key] = [part.strip() for part in text.split(",")]
     optional = {
         "label": label,
+        "encoder": _encoder(encoder),
         "group": group,
         "bits": bits,
         "epsilon_per_run": epsilon_per_run,
@@ -95,6 +100,15 @@ def site_init(
     }
     settings |= {key: value for key, value in optional.items() if value is not None}
     commands.sites.site.init(folder, settings, declared_by(public_data, facts), json=json)
+
+
+def _encoder(given: str | None) -> str | None:
+    """An encoder with its path absolute."""
+    check_encoder_file(given)
+    if given is None:
+        return None
+    architecture, colon, path = given.rpartition(":")
+    return f"{architecture}{colon}{Path(path).expanduser().resolve()}"
 
 
 @site.command("declare")

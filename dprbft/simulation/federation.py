@@ -16,11 +16,10 @@ from dprbft.paths import SitePaths, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition, partition_whole
 from dprbft.site.data import SiteData, divided, is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, allowed_releases, write_site
-from dprbft.site.embeddings import placed
 from panas.data.facts import Facts
 from panas.data.load import Source, load
 from panas.data.samples import Samples
-from panas.features.encoders.files import load_encoder
+from panas.features.encoders.files import absolute, load_encoder
 from panas.runtime.seeds import stream
 
 SAMPLES = "samples.safetensors"
@@ -107,7 +106,7 @@ def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> Site
         name=name,
         data=data,
         group=config.data.source.group,
-        encoder=placed(encoder, Path()) if (encoder := config.network.encoder) else None,
+        encoder=absolute(encoder, Path()) if (encoder := config.network.encoder) else None,
         epsilon=budget.epsilon,
         delta=budget.delta,
         releases=tuple(dict.fromkeys(releases)),

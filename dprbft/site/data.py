@@ -23,7 +23,7 @@ from dprbft.site.embeddings import check_encoder, embedded, encoder_file
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
 from panas.features.encoders.files import load_encoder
@@ -85,7 +85,6 @@ def load_data(
     """
     settings = read_site(paths.folder)
     samples, values = samples_and_values(paths.folder, settings, facts)
-    samples = embedded(paths.folder, settings, samples, facts)
     if data_path(paths.folder, settings).suffix != STORED:
         for known in public:
             try:
@@ -96,6 +95,28 @@ def load_data(
                 warnings.warn(str(e), stacklevel=2)
     data = divided(paths.index, settings.name, samples, key_of(paths), config)
     return data if is_built_in(paths, config) else replace(data, tags=tags_of(values))
+
+
+def encoded(paths: SitePaths, data: SiteData, facts: Facts) -> SiteData:
+    """A site's samples with their embeddings, where the run has an encoder; kept in its folder.
+
+    Args:
+        paths: of the site and its run.
+        data: its samples.
+        facts: of the federation.
+    """
+    if facts.encoder is None:
+        return data
+    names = ("search", "train", "validation", "test")
+    parts = [getattr(data, name) for name in names]
+    whole = embedded(paths.folder, read_site(paths.folder), concat(parts), facts).embeddings
+    assert whole is not None
+    each = whole.split([len(part) for part in parts])
+    found = {
+        name: replace(part, embeddings=vectors)
+        for name, part, vectors in zip(names, parts, each, strict=True)
+    }
+    return replace(data, **found)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:

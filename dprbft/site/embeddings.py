@@ -18,7 +18,7 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features.encoders.cache import OnProgress, with_embeddings
 from panas.features.encoders.encoder import Encoder
-from panas.features.encoders.files import deferred, load_encoder
+from panas.features.encoders.files import absolute, deferred, load_encoder
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_json
 
@@ -33,13 +33,7 @@ def encoder_file(folder: Path, settings: SiteSettings) -> str:
             f"expected the file of an encoder at site {settings.name}, got none; name it in "
             "site.toml as encoder, with the path of the file that the run's owner names"
         )
-    return placed(settings.encoder, folder)
-
-
-def placed(given: str, folder: Path) -> str:
-    """A path of an encoder, as in settings, from a folder; an architecture stays before it."""
-    architecture, colon, path = given.rpartition(":")
-    return f"{architecture}{colon}{(folder / Path(path).expanduser()).resolve()}"
+    return absolute(settings.encoder, folder)
 
 
 def check_encoder(folder: Path, settings: SiteSettings, facts: Facts) -> None:

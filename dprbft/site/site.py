@@ -25,7 +25,7 @@ from dprbft.paths import (
     hello_file,
     histogram_file,
 )
-from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
+from dprbft.site.data import SiteData, changed, encoded, load_data, note_rows_read, read_public
 from dprbft.site.directory import read_site, site_ledger
 from dprbft.site.embeddings import site_encoder
 from panas.architecture.genome import Genome
@@ -226,7 +226,7 @@ def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
         paths=paths,
         config=config,
         facts=facts,
-        read_data=lambda: data_of(paths, hello.config, hello.facts, changed(paths)),
+        read_data=lambda: encoded_of(paths, hello.config, hello.facts, changed(paths)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=_map_at(paths, hello, facts),
@@ -300,6 +300,19 @@ def data_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData
         changed: when the data were written, in ns: newer ones are loaded again.
     """
     return load_data(paths, config_of(config), facts_of(facts))
+
+
+@lru_cache(maxsize=4)
+def encoded_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData:
+    """The same with embeddings, where the run has an encoder.
+
+    Args:
+        paths: of the site in the run.
+        config: its text, JSON.
+        facts: their text, JSON.
+        changed: when the data were written, in ns: newer ones are loaded again.
+    """
+    return encoded(paths, data_of(paths, config, facts, changed), facts_of(facts))
 
 
 @lru_cache(maxsize=2)

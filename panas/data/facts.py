@@ -134,7 +134,7 @@ class Facts:
         )
         names, shape = tuple(record["class_names"]), tuple(record["shape"])
         encoder = record.get("encoder")
-        rest = {"class_names": names, "shape": shape, "columns": columns}
+        rest: dict[str, Any] = {"class_names": names, "shape": shape, "columns": columns}
         rest["encoder"] = None if encoder is None else EncoderFacts.from_json(encoder)
         return Facts(**{**record, **rest})
 

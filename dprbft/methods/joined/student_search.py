@@ -16,17 +16,23 @@ classes alike. Nothing of it is a site's.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import MANY, Asked, are_few, learnt_from, shared_teacher
+from dprbft.methods.joined.student import (
+    MANY,
+    AnyTeacher,
+    are_few,
+    encoding_once,
+    learnt_from,
+    shared_teacher,
+)
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -144,9 +150,7 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     return chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
-def _lessons(
-    inputs: Samples, ask: Callable[[Asked], Tensor], site: Site
-) -> tuple[SoftSamples, SoftSamples]:
+def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
     """What students are taught, and what they are judged by, none of it made of the same samples.
 
     Where images are few, pictures made of them: a dozen samples would rank genomes by chance.
@@ -157,7 +161,8 @@ def _lessons(
     parts = [inputs.take(at) for at in (taught, rest)]
     if are_few(site.facts, len(inputs)):
         first, last = (
-            made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
+            made_of(part, n, teacher=encoding_once(site, ask), rng=rng)
+            for part, n in zip(parts, MADE, strict=True)
         )
     else:
         first, last = (SoftSamples(part, ask(part)) for part in parts)

@@ -47,6 +47,17 @@ def encoder_path(given: str) -> Path:
     return path
 
 
+def absolute(given: str, folder: Path) -> str:
+    """An encoder as settings name it, its path absolute.
+
+    Args:
+        given: a path, or ARCHITECTURE:PATH.
+        folder: that a relative path starts at.
+    """
+    architecture, colon, path = given.rpartition(":")
+    return f"{architecture}{colon}{(folder / Path(path).expanduser()).resolve()}"
+
+
 def load_encoder(given: str) -> Encoder:
     """The encoder of a file, kept in memory for the next call.
 

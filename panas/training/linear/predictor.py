@@ -16,7 +16,7 @@ covers: a predictor stays with its site. The network alone may leave; where `pri
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
+from panas.data.encoder import EncoderFacts
 from panas.data.samples import Samples
+from panas.features.axes import AxesMap, with_encoder
+from panas.features.encoders.encoder import Encoder
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
@@ -91,6 +94,20 @@ class Predictor(Classifier):
     candidates: Candidates
     average: Average
     notes: Mapping[str, Any]
+
+    @property
+    def encoder_facts(self) -> EncoderFacts | None:
+        """The encoder that reads pictures for it; None where it needs none."""
+        phi = self.candidates.phi
+        return phi.encoder_facts if isinstance(phi, AxesMap) else None
+
+    def with_encoder(self, encoder: Encoder) -> "Predictor":
+        """The same with the encoder that its file names; BadInput for another one."""
+        phi = self.candidates.phi
+        if not isinstance(phi, AxesMap):
+            raise BadInput("expected no encoder for this predictor, got one; leave it out")
+        result = replace(self.candidates, phi=with_encoder(phi, encoder))
+        return replace(self, candidates=result)
 
     def probabilities_of(
         self, samples: Samples | Float[Tensor, "n c h w"]
