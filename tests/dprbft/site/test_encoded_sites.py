@@ -178,5 +178,5 @@ def test_an_encoder_is_for_pictures_and_for_method_joined(tmp_path: Path, encode
     )
     with pytest.raises(BadInput, match="pictures alone"):
         prepare(tmp_path / "run", config_with(encoder, data={"dataset": str(table)}), resume=False)
-    with pytest.raises(BadInput, match=r"no network\.encoder"):
+    with pytest.raises(BadInput, match=r"network\.encoder, which it does not read"):
         build_config({"network": {"encoder": str(encoder)}, "federation": {"method": "dprbft"}})
