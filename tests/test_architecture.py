@@ -32,7 +32,7 @@ HOMES = {
     "dp_accounting": ("panas/privacy/accounting/",),
     "pyarrow": ("panas/data/files/parquet.py",),
     "onnx": ("panas/training/export/",),
-    "onnxruntime": ("panas/training/export/",),
+    "onnxruntime": ("panas/training/export/", "panas/features/encoders/"),
     "onnxscript": ("panas/training/export/",),
     "flwr": ("dprbft/engines/flower/",),
     "cryptography": (

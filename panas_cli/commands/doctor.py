@@ -22,6 +22,7 @@ EXTRAS = {
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "tensorboard": ("tensorboard",),
     "parquet": ("pyarrow",),
+    "encoders": ("onnxruntime",),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9
