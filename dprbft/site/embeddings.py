@@ -37,7 +37,13 @@ def encoder_file(folder: Path, settings: SiteSettings) -> str:
 
 
 def check_encoder(folder: Path, settings: SiteSettings, facts: Facts) -> None:
-    """Refuse a run whose encoder is not the site's; no sample is read for it."""
+    """Refuse a run whose encoder is not the site's; no sample is read for it.
+
+    Args:
+        folder: the site's.
+        settings: the owner's.
+        facts: of the run.
+    """
     if facts.encoder is None:
         return
     own = load_encoder(encoder_file(folder, settings)).facts
@@ -49,7 +55,13 @@ def check_encoder(folder: Path, settings: SiteSettings, facts: Facts) -> None:
 
 
 def site_encoder(folder: Path, settings: SiteSettings, facts: EncoderFacts) -> Encoder:
-    """The site's encoder, whose file is read at the first picture."""
+    """The site's encoder, whose file is read at the first picture.
+
+    Args:
+        folder: the site's.
+        settings: the owner's.
+        facts: of the run's encoder.
+    """
     return deferred(encoder_file(folder, settings), facts)
 
 

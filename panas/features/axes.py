@@ -74,8 +74,10 @@ class AxesMap:
         return cost_of_vectors(self.outputs, self.width)
 
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Unit rows (n, d): of vectors (n, e) or (n, 1, 1, e); of pictures in [-1, 1], which the
-        encoder reads, one at a time; zero of what is not finite, huge or nothing."""
+        """Unit rows (n, d) of vectors (n, e) or (n, 1, 1, e), or of pictures in [-1, 1].
+
+        The encoder reads pictures, one at a time. A row is zero where a vector has no features.
+        """
         if x.dim() == 4 and self.encoder_facts is not None:
             x = self._reader()((x + 1) / 2)
         return self.rows(x.reshape(len(x), self.outputs).cpu())

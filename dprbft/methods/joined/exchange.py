@@ -60,7 +60,7 @@ SMOKE: Mapping[str, Any] = {
 
 CPU: Mapping[str, Any] = {
     "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
-    "tuning": {"trials": 4, "initial": 3},
+    "tuning": {"trials": 4},
 }
 """Settings that take minutes with ten sites on one core."""
 

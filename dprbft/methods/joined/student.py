@@ -148,7 +148,13 @@ def teacher(site: Site, state: JoinedState) -> AnyTeacher:
 
 
 def beside_made(site: Site, taught: SoftSamples, ask: AnyTeacher) -> SoftSamples:
-    """Samples that are taught, and pictures made of two of them, the same for all sites."""
+    """Samples that are taught, and pictures made of two of them, the same for all sites.
+
+    Args:
+        site: whose student it is.
+        taught: public samples, and what the teacher answers to them.
+        ask: the teacher.
+    """
     rng = stream(site.config.seed, "student", "made")
     inputs = taught.samples
     made = made_of(inputs, MANY, teacher=encoding_once(site, ask), rng=rng)

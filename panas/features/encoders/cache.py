@@ -62,7 +62,13 @@ def with_embeddings(
 
 
 def missing(samples: Samples, facts: EncoderFacts, folder: Path) -> int:
-    """How many samples' embeddings the folder lacks."""
+    """How many different samples' embeddings the folder lacks.
+
+    Args:
+        samples: with arrays, and files where they have some.
+        facts: of the encoder.
+        folder: as of `with_embeddings`.
+    """
     known = _read(folder / _name(facts), facts)
     return len({key for key in _digests(samples) if key not in known})
 

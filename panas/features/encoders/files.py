@@ -186,7 +186,8 @@ def _onnx(content: bytes) -> Loaded:
         import onnxruntime
     except ModuleNotFoundError as e:
         raise BadInput(
-            "expected onnxruntime for an encoder in ONNX, found none; pip install '.[encoders]' in the checkout"
+            "expected onnxruntime for an encoder in ONNX, found none (in the checkout: pip install "
+            "'.[encoders]')"
         ) from e
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
