@@ -65,6 +65,9 @@ class Network(Section):
 
     width: Count = about(64, "d, width of the representation")
     features: Count = about(128, "coordinates of the common map (method joined), at most")
+    encoder: str | None = about(
+        None, "file of a frozen network that makes a vector of each picture (method joined)"
+    )
     norm: Literal["auto", "group", "batch"] = about("auto", "auto: group under DP, batch without")
     unit: bool = about(True, "representations of norm 1")
 

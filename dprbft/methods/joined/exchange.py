@@ -60,7 +60,7 @@ SMOKE: Mapping[str, Any] = {
 
 CPU: Mapping[str, Any] = {
     "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
-    "tuning": {"trials": 4, "initial": 3},
+    "tuning": {"trials": 4},
 }
 """Settings that take minutes with ten sites on one core."""
 
@@ -97,7 +97,7 @@ def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
     classes = len(total.B)
     moments = None
     if len(side.public) and side.feature_map is not None:
-        z = side.feature_map(side.public.inputs())
+        z = side.feature_map.of(side.public)
         moments = exact_moments(z, side.public.y, classes)
     head = shared_head(total, moments, len(side.public))
     return Broadcast(round, head.float(), torch.zeros(classes))

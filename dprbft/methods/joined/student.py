@@ -6,6 +6,7 @@ shown. Where `privacy.network` is "stays" it learns from the site's own samples 
 noise: then it must not be.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,18 +16,22 @@ from torch import Tensor
 
 from dprbft.methods.joined.residual import public_heads
 from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.paths import embeddings_folder
+from dprbft.site.directory import read_site
+from dprbft.site.embeddings import site_encoder
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
+from panas.features.encoders.cache import with_embeddings
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import (
     STUDENT,
     SoftSamples,
-    Teacher,
     distil,
     long_enough,
+    made_of,
     moved,
 )
 from panas.training.linear.predictor import Candidates
@@ -43,14 +48,17 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
         return None
     rng = stream(site.config.seed, "client", site.id, "student")
     started, ask = _untrained(site, torch_generator(rng)), teacher(site, state)
-    taught = SoftSamples(inputs, ask(inputs.inputs()))
+    taught = SoftSamples(inputs, ask(inputs))
+    few = are_few(site.facts, len(inputs))
+    if few and site.facts.encoder:  # to encode pictures anew at each step would take hours
+        taught, few = beside_made(site, taught, ask), False
     distil(
         started.bottom,
         started.head,
         taught,
         config=_training(site, len(inputs)),
         rng=rng,
-        teacher=ask if are_few(site.facts, len(inputs)) else None,
+        teacher=ask if few else None,
     )
     if site.config.stays:
         _from_own_samples(site, started, rng)
@@ -95,7 +103,7 @@ def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generato
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
 
-    batches = None if site.facts.columns else each_moved
+    batches = each_moved if site.facts.are_pictures else None
     fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
@@ -113,7 +121,14 @@ def learnt_from(site: Site) -> Samples:
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def teacher(site: Site, state: JoinedState) -> Teacher:
+Asked = Samples | Float[Tensor, "n c h w"]
+"""Samples, or network inputs in [-1, 1]."""
+
+AnyTeacher = Callable[[Asked], Float[Tensor, "n classes"]]
+"""Probabilities that a teacher gives them."""
+
+
+def teacher(site: Site, state: JoinedState) -> AnyTeacher:
     """The site's own protected predictor: what it answers to public samples."""
     candidates = Candidates(
         phi=site.phi,
@@ -123,7 +138,7 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
         over=state.over,
     )
 
-    def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+    def answers(x: Asked) -> Float[Tensor, "n classes"]:
         values = candidates.logits(x)
         if "residual" in values:
             return values["residual"].softmax(1)
@@ -132,7 +147,41 @@ def teacher(site: Site, state: JoinedState) -> Teacher:
     return answers
 
 
-def shared_teacher(site: Site, state: JoinedState) -> Teacher:
+def beside_made(site: Site, taught: SoftSamples, ask: AnyTeacher) -> SoftSamples:
+    """Samples that are taught, and pictures made of two of them, the same for all sites.
+
+    Args:
+        site: whose student it is.
+        taught: public samples, and what the teacher answers to them.
+        ask: the teacher.
+    """
+    rng = stream(site.config.seed, "student", "made")
+    inputs = taught.samples
+    made = made_of(inputs, MANY, teacher=encoding_once(site, ask), rng=rng)
+    if inputs.x.dtype != torch.uint8:
+        made = replace(made, samples=replace(made.samples, x=made.samples.inputs()))
+    both = concat([replace(part, embeddings=None, files=None) for part in (inputs, made.samples)])
+    return SoftSamples(both, torch.cat([taught.targets, made.targets]))
+
+
+def encoding_once(site: Site, ask: AnyTeacher) -> AnyTeacher:
+    """The teacher, for which each made picture is encoded once for all sites on this machine.
+
+    Privacy: made pictures are of public samples; so the folder may be a common one.
+    """
+    if site.facts.encoder is None:
+        return ask
+    encoder = site_encoder(site.paths.folder, read_site(site.paths.folder), site.facts.encoder)
+
+    def answers(x: Asked) -> Float[Tensor, "n classes"]:
+        assert isinstance(x, Tensor)
+        made = Samples(x.float(), torch.zeros(len(x), dtype=torch.int64), site.facts.classes)
+        return ask(with_embeddings(made, encoder, embeddings_folder(site.common)))
+
+    return answers
+
+
+def shared_teacher(site: Site, state: JoinedState) -> AnyTeacher:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
@@ -142,4 +191,4 @@ def shared_teacher(site: Site, state: JoinedState) -> Teacher:
 
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
-    return not facts.columns and inputs < MANY
+    return facts.are_pictures and inputs < MANY
