@@ -67,6 +67,9 @@ class Network(Section):
     features: Count | None = about(
         None, "coordinates of the common map, at most; None: 32 to 128, by the budget (joined)"
     )
+    encoder: str | None = about(
+        None, "file of a frozen network that makes a vector of each picture (method joined)"
+    )
     norm: Literal["auto", "group", "batch"] = about("auto", "auto: group under DP, batch without")
     unit: bool = about(True, "representations of norm 1")
 

@@ -13,6 +13,7 @@ from dprbft.methods import update_method
 from dprbft.methods.side import Side
 from dprbft.paths import (
     config_file,
+    embeddings_folder,
     facts_file,
     map_file,
     public_file,
@@ -92,7 +93,10 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
     return config
 
 
-MADE = (config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file, map_file)
+MADE = (
+    *(config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file, map_file),
+    embeddings_folder,
+)
 """What a run's directory holds before its first stage."""
 
 

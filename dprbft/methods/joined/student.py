@@ -10,6 +10,7 @@ teach, too (`rows_teacher`).
 Privacy: answers to public samples are post-processing of what the ledger covers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,13 @@ from torch import Tensor
 
 from dprbft.methods.joined.residual import head_of, public_heads
 from dprbft.methods.joined.state import JoinedState
+from dprbft.paths import embeddings_folder
+from dprbft.site.directory import read_site
+from dprbft.site.embeddings import site_encoder
 from dprbft.site.site import Site
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat, digest
+from panas.features.encoders.cache import with_embeddings
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_tensors, write_tensors
 from panas.training.distillation import Teacher, pictures_of_two
@@ -63,13 +68,13 @@ def lessons_of(site: Site, inputs: Samples) -> Lessons:
         inputs: at least one public sample.
     """
     if not (site.facts.are_rows or are_few(site.facts, len(inputs))):
-        return Lessons(inputs, site.rows(inputs).z)
+        return Lessons(without_embeddings(inputs), site.rows(inputs).z)
     path = site.common / f"made-{digest(inputs)[:32]}.safetensors"
     with exclusive(path):
         if not path.is_file():
             rng = stream(site.config.seed, "students", "pictures")
             made = made_of_these(site.facts, inputs, rng)
-            write_tensors(path, {"x": made.x, "z": site.rows(made).z}, {})
+            write_tensors(path, {"x": made.x, "z": site.rows(in_common(site, made)).z}, {})
         kept, _ = read_tensors(path)
     x = kept["x"]
     return Lessons(Samples(x, torch.zeros(len(x), dtype=torch.int64), inputs.classes), kept["z"])
@@ -85,7 +90,21 @@ def made_of_these(facts: Facts, inputs: Samples, rng: np.random.Generator) -> Sa
     """
     if facts.are_rows:
         return rows_of_rows(inputs, Layout.of(facts), ROWS, rng)
-    return pictures_of_two(inputs, PICTURES, rng)
+    few = MANY if facts.encoder else PICTURES  # an encoder takes its time
+    return pictures_of_two(without_embeddings(inputs), few, rng)
+
+
+def without_embeddings(samples: Samples) -> Samples:
+    """The samples as networks read them."""
+    return replace(samples, embeddings=None, files=None)
+
+
+def in_common(site: Site, samples: Samples) -> Samples:
+    """Public samples with their embeddings, kept for all sites, where the facts have an encoder."""
+    if site.facts.encoder is None:
+        return samples
+    encoder = site_encoder(site.paths.folder, read_site(site.paths.folder), site.facts.encoder)
+    return with_embeddings(samples, encoder, embeddings_folder(site.common))
 
 
 def taught_to_student(facts: Facts, inputs: int) -> int:
@@ -128,7 +147,7 @@ def rows_teacher(site: Site, state: JoinedState) -> Teacher:
         forest=models.forest,
         logistic=models.logistic,
     )
-    beforehand = weighed(candidates, none.inputs(), none.y, {})
+    beforehand = weighed(candidates, none, {})
     return lambda x: beforehand.probabilities_of(x).float()
 
 
@@ -138,14 +157,37 @@ def learnt_from(site: Site) -> Samples:
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def shared_teacher(site: Site, state: JoinedState) -> Teacher:
+Asked = Samples | Float[Tensor, "n c h w"]
+"""Samples, or network inputs in [-1, 1]."""
+
+AnyTeacher = Callable[[Asked], Float[Tensor, "n classes"]]
+"""Probabilities that a teacher gives them."""
+
+
+def shared_teacher(site: Site, state: JoinedState) -> AnyTeacher:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
     candidates = Candidates(phi=site.phi, heads=heads, log_prior=torch.zeros(len(shared)))
-    return lambda x: candidates.logits(x)["shared"].softmax(1)
+    return lambda asked: candidates.logits(asked)["shared"].softmax(1)
+
+
+def encoding_once(site: Site, ask: AnyTeacher) -> AnyTeacher:
+    """The teacher, for which each made picture is encoded once for all sites on this machine.
+
+    Privacy: made pictures are of public samples; so the folder may be a common one.
+    """
+    if site.facts.encoder is None:
+        return ask
+
+    def answers(x: Asked) -> Float[Tensor, "n classes"]:
+        assert isinstance(x, Tensor)
+        made = Samples(x.float(), torch.zeros(len(x), dtype=torch.int64), site.facts.classes)
+        return ask(in_common(site, made))
+
+    return answers
 
 
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
-    return not facts.are_rows and inputs < MANY
+    return facts.are_pictures and inputs < MANY

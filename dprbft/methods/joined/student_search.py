@@ -25,7 +25,14 @@ import numpy as np
 import torch
 
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import MANY, are_few, learnt_from, shared_teacher
+from dprbft.methods.joined.student import (
+    MANY,
+    AnyTeacher,
+    are_few,
+    encoding_once,
+    learnt_from,
+    shared_teacher,
+)
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -42,7 +49,7 @@ from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import SearchPlan
 from panas.training.common import want
-from panas.training.distillation import SoftSamples, Teacher, long_enough, made_of
+from panas.training.distillation import SoftSamples, long_enough, made_of
 from panas.training.made_rows import Layout, made_rows
 
 
@@ -158,7 +165,7 @@ def common_fitness(site: Site, state: JoinedState) -> AgreementFitness:
     )
 
 
-def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
+def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
     """What students are taught, and what they are judged by, none of it made of the same samples.
 
     Where images are few, pictures made of them: a dozen samples would rank genomes by chance. Of a
@@ -176,10 +183,11 @@ def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, So
         )
     elif are_few(site.facts, len(inputs)):
         first, last = (
-            made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
+            made_of(part, n, teacher=encoding_once(site, ask), rng=rng)
+            for part, n in zip(parts, MADE, strict=True)
         )
     else:
-        first, last = (SoftSamples(part, ask(part.inputs())) for part in parts)
+        first, last = (SoftSamples(part, ask(part)) for part in parts)
     return first, last
 
 

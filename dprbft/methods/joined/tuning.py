@@ -149,7 +149,7 @@ class Rehearsal:
         data = proxy_data(self.public, mix, samples=self.units, rng=rng)
 
         def rows(samples: Samples) -> Rows:
-            return Rows(self.phi(samples.inputs()), samples.y)
+            return Rows(self.phi.of(samples), samples.y)
 
         train, validation = rows(data.train), rows(data.validation)
         # A head that has not seen them stands for the shared one, which may have.
@@ -260,7 +260,7 @@ def _labelled(site: Site) -> Samples:
     state, known = JoinedState.read(site), replace(site.public, groups=None, part=None)
     if len(known) >= FEWEST or not len(site.unlabelled) or not state.joins or state.shared is None:
         return known
-    answers = shared_teacher(site, state)(site.unlabelled.inputs())
+    answers = shared_teacher(site, state)(site.unlabelled)
     generator = torch_generator(stream(site.config.seed, "drawn labels"))
     drawn = torch.multinomial(answers.cpu(), 1, generator=generator).squeeze(1)
     return concat([known, replace(site.unlabelled, y=drawn, groups=None, part=None)])
