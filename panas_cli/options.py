@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from dprbft.config.where import is_path
+from panas.runtime.device import check_word
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 
@@ -163,8 +164,7 @@ def common(
 
 
 def _refuse(request: Request) -> None:
-    if request.device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"expected --device auto, cpu or cuda, got {request.device!r}; use auto")
+    check_word(request.device)
     if request.workers is not None and request.workers < 1:
         raise BadInput(f"expected --workers of at least 1, got {request.workers}; leave it out")
     if request.config and not request.config.is_file():

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from panas.runtime.device import check_word
 from panas.runtime.errors import BadInput
 from panas_cli import commands
 from panas_cli.front import Json
@@ -157,8 +158,7 @@ def node(
     parent: Annotated[int | None, Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
     """Serve a site to federations: the one process that touches its data."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"expected --device auto, cpu or cuda, got {device!r}; use auto")
+    check_word(device)
     _check_site(site)
     if parent is not None:
         from dprbft.engines.flower.hub import end_with_parent
