@@ -191,7 +191,7 @@ def load(
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
     facts = replace(facts, encoder=encoder)
     pool = raw.take(private)
-    one_class = ("only one class is there: every accuracy will be 1",) * (facts.classes == 1)
+    one_class = ("it has one class only: every accuracy will be 1",) * (facts.classes == 1)
     for note in (*raw.notes, *remarks(open_part), *one_class):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     own, seen = fit(pool, facts, name), fit(open_part, facts, "the public data")
