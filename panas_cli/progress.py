@@ -496,7 +496,8 @@ def encoding_bar() -> Iterator[Callable[[int, int], None]]:
     try:
         yield show
     finally:
-        bar.stop()
+        if bar.task_ids:
+            bar.stop()
 
 
 def encoded_text(encoded: Encoded) -> str:

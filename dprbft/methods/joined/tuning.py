@@ -249,9 +249,14 @@ def rehearsal_of(site: Site) -> Rehearsal:
         budget=site.budget,
         histogram_share=site.histogram_share,
         release_share=(privacy.release_share or RELEASE_SHARE) if state.joins else 0.0,
-        config=site.config.tuning.config,
+        config=_half_drawn(site.config.tuning.config),
         seed=site.config.seed,
     )
+
+
+def _half_drawn(config: TuningConfig) -> TuningConfig:
+    """Half of the trials are drawn, and the rest proposed by what these have shown."""
+    return replace(config, initial=max(1, math.ceil(config.trials / 2)))
 
 
 def _labelled(site: Site) -> Samples:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_encoder import OUTPUTS, write_onnx
+from tiny_encoder import OUTPUTS, encoder_facts, write_onnx
 from tiny_runs import joined_config, opened
 
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
+from dprbft.engines.node.public import _fits
 from dprbft.messages import Hello
 from dprbft.paths import (
     declared_file,
@@ -180,3 +181,25 @@ def test_an_encoder_is_for_pictures_and_for_method_joined(tmp_path: Path, encode
         prepare(tmp_path / "run", config_with(encoder, data={"dataset": str(table)}), resume=False)
     with pytest.raises(BadInput, match=r"network\.encoder, which it does not read"):
         build_config({"network": {"encoder": str(encoder)}, "federation": {"method": "dprbft"}})
+
+
+def test_public_files_that_a_hub_sends_have_a_vector_each_and_name_no_file(tmp_path: Path):
+    facts = replace(
+        Facts(class_names=("a", "b"), shape=(1, 4, 4), dtype="uint8"), encoder=encoder_facts()
+    )
+    path, x = tmp_path / "public.safetensors", torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
+    samples = Samples(x, torch.tensor([0, 1, 1]), 2, embeddings=torch.rand(3, OUTPUTS))
+    assert samples.embeddings is not None
+    wrong = {
+        "none": replace(samples, embeddings=None),
+        "too long": replace(samples, embeddings=torch.rand(3, OUTPUTS + 1)),
+        "not finite": replace(samples, embeddings=samples.embeddings * torch.nan),
+        "huge": replace(samples, embeddings=samples.embeddings * 1e9),
+        "a file": replace(samples, files=np.array(["/etc/passwd", "", ""])),
+    }
+    write_samples(path, samples)
+    assert _fits(path, facts)
+    assert not _fits(path, replace(facts, encoder=None))
+    for bad in wrong.values():
+        write_samples(path, bad)
+        assert not _fits(path, facts)

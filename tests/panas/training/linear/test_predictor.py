@@ -13,6 +13,7 @@ import panas
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts, infer
+from panas.data.samples import Samples
 from panas.data.sources import Reading, read
 from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
