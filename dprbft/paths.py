@@ -50,6 +50,9 @@ declared_file = _file("facts.json")  # what its owner declares of its data
 ledger_file = _file("ledger.jsonl")  # what all its runs have spent
 key_file = _file("split.key")  # of the hash that says which split a sample is in
 
+# In either: what an encoder makes of pictures, of a site's own in its directory alone.
+embeddings_folder = _file("embeddings")
+
 # In a site's folder for a run, its home there.
 hello_file = _file("run.json")  # what the run told it: settings and public facts
 book_file = _file("book.json")  # the ledger's head after the last verb

@@ -25,6 +25,7 @@ from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
 from panas.evolution.records import EvolutionConfig, GenerationRecord
+from panas.features.encoders.files import load_encoder
 from panas.plots.network import drawing
 from panas.plots.search import history
 from panas.plots.tuning import trials
@@ -248,7 +249,9 @@ def tune(
 
 
 @checked
-def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | Predictor:
+def load(
+    path: str | Path, blocks: Sequence[BlockType] = (), *, encoder: str | None = None
+) -> SavedNetwork | Predictor:
     """Read what a search, a tuning or a federation's run has saved: a network, or a predictor.
 
     Both have scikit-learn's `predict`, `predict_proba` and `classes_`, besides `probabilities`,
@@ -258,9 +261,10 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | P
         path: folder of a search or a tuning, or a file of a network or predictor, as in a run's
             `models/`.
         blocks: custom blocks that its genome may name.
+        encoder: file of the run's encoder, where a predictor needs one to read pictures.
 
     Raises:
-        BadInput: if there is none, or it is damaged.
+        BadInput: if there is none, or it is damaged, or the encoder is another one.
 
     Privacy: a predictor's file stays with its site (`panas.training.linear.predictor`).
 
@@ -282,7 +286,10 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | P
             f"expected a network in {path}, got a folder without {file.name}; give the folder of a "
             "search or a tuning, or a file of a run's models/"
         )
-    return read_predictor(file, blocks) if is_predictor(file) else load_network(file, blocks)
+    if not is_predictor(file):
+        return load_network(file, blocks)
+    predictor = read_predictor(file, blocks)
+    return predictor if encoder is None else predictor.with_encoder(load_encoder(encoder))
 
 
 def _check(seed: int, device: str, out: str | Path | None) -> None:

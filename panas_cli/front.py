@@ -12,6 +12,7 @@ from typer import Argument, Option
 from panas.data.files.dialect import Dialect
 from panas_cli import commands
 from panas_cli.options import (
+    Chosen,
     CompareRequest,
     FailOn,
     Leaving,
@@ -22,6 +23,7 @@ from panas_cli.options import (
     ReportRequest,
     Request,
     check_claim,
+    check_encoder_file,
     checked_export,
     checked_folder,
     checked_input,
@@ -199,6 +201,9 @@ def predict(
         Literal["predictor", "network"] | None,
         Option("--with", help="What classifies (default: the predictor, if there is one)."),
     ] = None,
+    encoder: Annotated[
+        str | None, Option(help="The run's encoder (default: that of the site's site.toml).")
+    ] = None,
     out: Annotated[Path | None, Option(help="A .csv or .json file (default: stdout).")] = None,
     json: Json = False,
 ) -> None:
@@ -206,8 +211,10 @@ def predict(
     checked_source(source)
     checked_input(input)
     checked_results(out, json)
+    check_encoder_file(encoder)
     dialect = Dialect(dates=dates, numbers=numbers, header=not no_header)
-    commands.predict.predict(source, (input, dialect), site, with_, out, json)
+    chosen = Chosen(site, with_, encoder)
+    commands.predict.predict(source, (input, dialect), chosen, out=out, as_json=json)
 
 
 def export(

@@ -93,6 +93,10 @@ def common(
     public_fraction: Annotated[
         float | None, Option(help="Share of the data set to make public: it has no protection.")
     ] = None,
+    encoder: Annotated[
+        str | None,
+        Option(help="Frozen network for pictures: .pt2, .onnx or ARCHITECTURE:WEIGHTS."),
+    ] = None,
     label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     group: Annotated[
         str | None, Option(help="Column, or array of a .npz, of the privacy unit, as patient_id.")
@@ -114,6 +118,13 @@ def common(
     warm_start: Annotated[str | None, Option(help="public or none.")] = None,
     head_init: Annotated[str | None, Option(help="etf or random.")] = None,
     head: Annotated[str | None, Option(help="shared, local or blend.")] = None,
+    max_parameters: Annotated[
+        int | None, Option(help="Most parameters of a searched network.")
+    ] = None,
+    max_latency_ms: Annotated[
+        float | None,
+        Option(help="Most milliseconds that such a network takes for one sample, on one thread."),
+    ] = None,
     seed: Annotated[int | None, Option(help="Of data, search and weights; not of noise.")] = None,
     set_: Annotated[
         list[str] | None, Option("--set", help="Any setting: section.key=value. May be repeated.")
@@ -134,6 +145,7 @@ def common(
         "data.public_data": public_data,
         "data.unlabelled_data": unlabelled_data,
         "data.public_fraction": public_fraction,
+        "network.encoder": encoder,
         "data.label": label,
         "data.group": group,
         "data.client_column": client_column,
@@ -147,6 +159,8 @@ def common(
         "federation.warm_start": warm_start,
         "federation.head_init": head_init,
         "federation.head": head,
+        "search.max_parameters": max_parameters,
+        "search.max_latency_ms": max_latency_ms,
         "privacy.epsilon": epsilon,
         "privacy.delta": delta,
     }
@@ -187,9 +201,19 @@ def _refuse(request: Request) -> None:
         given = data.get(key)
         if isinstance(given, str) and is_path(given) and not Path(given).expanduser().exists():
             raise BadInput(f"expected data at {given}, found none; check data.{key}")
+    check_encoder_file(request.settings.get("network", {}).get("encoder"))
     root = data.get("data_root")
     if isinstance(root, str) and not Path(root).expanduser().is_dir():
         raise BadInput(f"expected a folder at {root}, found none; check --data-root")
+
+
+def check_encoder_file(encoder: object) -> None:
+    """Refuse an encoder whose file is not there."""
+    if not isinstance(encoder, str):
+        return
+    path = encoder.rpartition(":")[2]
+    if not Path(path).expanduser().is_file():
+        raise BadInput(f"expected an encoder's file at {path}, found none; check --encoder")
 
 
 def refuse_used(request: Request) -> None:
@@ -209,7 +233,7 @@ def with_options(sentence: str) -> str:
         option = f" (--{found[1].replace('_', '-')})" if found[1] in named else ""
         return f"{found[0]}{option}"
 
-    return re.sub(r"\b(?:data|federation|privacy)\.(\w+)\b(?![=.*])", add, sentence)
+    return re.sub(r"\b(?:data|federation|privacy|search)\.(\w+)\b(?![=.*])", add, sentence)
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:
@@ -300,6 +324,15 @@ def checked_results(out: Path | None, json: bool) -> Path | None:
         expected = " or ".join(endings)
         raise BadInput(f"expected a {expected} file as --out, got {out}; name another")
     return out
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What classifies, of all that a run has left."""
+
+    site: str | None = None  # by name; None where there is one only
+    model: Literal["predictor", "network"] | None = None  # None: the predictor, if there is one
+    encoder: str | None = None  # its file; None: the one that the site's owner has named
 
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}

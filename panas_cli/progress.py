@@ -6,17 +6,27 @@ trials): those still to come are taken to be like those before, and to go as fas
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from dprbft.run.events import Event
+from dprbft.run.progress.encoding import Encoded, watch_encoding
 from dprbft.run.progress.forecast import Forecast
 from dprbft.run.progress.logs import Progress as Following
 from panas_cli.text.printing import print_words
@@ -458,3 +468,63 @@ class Display:
                 self._fill()
             self._live.update(self._bar)
             self._live.stop()
+
+
+@contextmanager
+def encoding_bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar of how many pictures are encoded, and the time that is left, while the block lasts.
+
+    It comes up with the first picture; without a terminal, lines say the same now and then.
+    """
+    console = Console(stderr=True, highlight=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(TextColumn("[bold]pictures encoded"), *columns, console=console)
+    began = last = time.monotonic()
+
+    def show(done: int, of: int) -> None:
+        nonlocal last
+        if console.is_terminal:
+            if not bar.task_ids:
+                bar.start()
+                bar.add_task("", total=of)
+            bar.update(bar.task_ids[0], completed=done)
+        elif time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            left = (last - began) / done * (of - done)
+            print_words(encoded_text(Encoded("", done, of, left)), console)
+
+    try:
+        yield show
+    finally:
+        if bar.task_ids:
+            bar.stop()
+
+
+def encoded_text(encoded: Encoded) -> str:
+    """How many pictures are encoded, and what is left."""
+    left = "" if encoded.left is None else f", {about(encoded.left)} left"
+    whose = f"{encoded.whose}: " if encoded.whose else ""
+    return f"{whose}{encoded.done:,} of {encoded.of:,} pictures encoded{left}"
+
+
+@contextmanager
+def encoding_shown(
+    folders: Mapping[str, Path], say: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Say now and then how far the encoding of pictures is, while the block lasts.
+
+    Args:
+        folders: of embeddings, by whose they are.
+        say: shows a line; None: on stderr.
+    """
+    console, last = Console(stderr=True, highlight=False), dict[str, float]()
+
+    def tell(encoded: Encoded) -> None:
+        now = time.monotonic()
+        if now - last.get(encoded.whose, -EVERY) >= EVERY and encoded.left is not None:
+            last[encoded.whose] = now
+            text = encoded_text(encoded)
+            say(text) if say else print_words(text, console)
+
+    with watch_encoding(folders, tell):
+        yield

@@ -10,7 +10,14 @@ from panas.runtime.device import check_word
 from panas.runtime.errors import BadInput
 from panas_cli import commands
 from panas_cli.front import Json
-from panas_cli.options import NoHeader, OfDates, OfNumbers, declared_by, ranges_of
+from panas_cli.options import (
+    NoHeader,
+    OfDates,
+    OfNumbers,
+    check_encoder_file,
+    declared_by,
+    ranges_of,
+)
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
 Site = Annotated[Path, Argument(metavar="DIR", help="The site's directory.")]
@@ -35,6 +42,10 @@ def site_init(
     delta: Annotated[float, Option(help="Of that budget, below 1/n.")],
     name: Annotated[str | None, Option(help="What runs call the site.")] = None,
     label: Annotated[str | None, Option(help="Label column of a table.")] = None,
+    encoder: Annotated[
+        str | None,
+        Option(help="Frozen network for pictures: .pt2, .onnx or ARCHITECTURE:WEIGHTS."),
+    ] = None,
     group: Annotated[
         str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
     ] = None,
@@ -105,6 +116,7 @@ def site_init(
             settings[key] = [part.strip() for part in text.split(",")]
     optional = {
         "label": label,
+        "encoder": _encoder(encoder),
         "group": group,
         "bits": bits,
         "epsilon_per_run": epsilon_per_run,
@@ -115,6 +127,15 @@ def site_init(
     }
     settings |= {key: value for key, value in optional.items() if value is not None}
     commands.sites.site.init(folder, settings, declared_by(public_data, facts), json=json)
+
+
+def _encoder(given: str | None) -> str | None:
+    """An encoder with its path absolute."""
+    check_encoder_file(given)
+    if given is None:
+        return None
+    architecture, colon, path = given.rpartition(":")
+    return f"{architecture}{colon}{Path(path).expanduser().resolve()}"
 
 
 @site.command("declare")

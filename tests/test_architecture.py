@@ -33,7 +33,7 @@ HOMES = {
     "pyarrow": ("panas/data/files/parquet.py",),
     "pydicom": ("panas/data/files/dicom.py",),
     "onnx": ("panas/training/export/",),
-    "onnxruntime": ("panas/training/export/",),
+    "onnxruntime": ("panas/training/export/", "panas/features/encoders/"),
     "onnxscript": ("panas/training/export/",),
     "flwr": ("dprbft/engines/flower/",),
     "cryptography": (

@@ -77,7 +77,7 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
     view = RunView(run, load_config(run))
     ledger = check_book(view.sites[id])
     spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None
-    job = _Job(view, view.site(id), spent, on_progress)
+    job = _Job(view, view.encoded_site(id), spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return DrawnAudit(replace(audit, network=network), pictures | curves)

@@ -68,14 +68,13 @@ def rows_of(representation: Representation, samples: Samples) -> Float[Tensor, "
     """Representations of all samples, without gradients, on the CPU."""
     if isinstance(representation, Bottom):
         return represent(representation, samples)
-    if isinstance(representation, nn.Module):
-        rows = [_rows(representation, torch.zeros(1, *samples.shape))[:0].detach()]
-        read: Callable[[Tensor], Tensor] = partial(_rows, representation)
-    else:
-        rows, read = [torch.empty(0, representation.width)], representation
     batches = torch.arange(len(samples)).split(BATCH) if len(samples) else ()
     with torch.no_grad():
-        return torch.cat([*rows, *(read(samples.inputs(b)) for b in batches)])
+        if isinstance(representation, nn.Module):
+            rows = [_rows(representation, torch.zeros(1, *samples.shape))[:0].detach()]
+            return torch.cat([*rows, *(_rows(representation, samples.inputs(b)) for b in batches)])
+        none = torch.empty(0, representation.width)
+        return torch.cat([none, *(representation.of(samples.take(b)) for b in batches)])
 
 
 def _rows(network: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:

@@ -14,7 +14,8 @@ frequencies. A student may take a tenth (`--macs`) of the multiply-accumulates o
 | below predictor | the site's predictor, against the student that is taught in full |
 
 Accuracies are of test samples in the site's true mix. The first three lines train a genome as the
-search does; "taught in full" is the product's distillation of the shared head with residual.
+search does; "taught in full" is the product's: the shared head's answers once for all sites, from
+the search's weights, then the shared head's with residual.
 Predictors average heads and residual, without the student. For the cost, sites beyond the
 federation's four have a mix, and the same shared head. Gains are in points, paired, means of a
 seed's sites, with their standard error over seeds. Settings are the product's.
@@ -116,7 +117,7 @@ def site_of(
     pick = chosen_for(found, own).best
     chance = of_size(space, cost(pick, f.spec).macs, stream(f.seed, "chance", at), f)
     lone = search(space, own).best if at < APART else None
-    teacher, student = f.student(at, pick)
+    teacher, student = f.student(at, pick, alike)
     return {
         "genome": str(pick),
         "parameters": cost(pick, f.spec).parameters,

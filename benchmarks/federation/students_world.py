@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from benchmarks import joining_world
 from benchmarks.joining_methods import Known, averaged, plan_of, pooled_head, recipe_of
 from benchmarks.joining_world import Setting, World, draw, samples_of
+from dprbft.methods.joined.networks import OWN_RATE, steps_beside
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Constraints, Limits
 from panas.architecture.network import NetworkSpec
@@ -26,7 +27,8 @@ from panas.data.samples import Samples
 from panas.data.sources import Reading, read
 from panas.evolution.fitness import AgreementFitness
 from panas.features.map import FeatureMap, fit_map
-from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.seeds import stream
+from panas.training.common import CommonTraining, load
 from panas.training.distillation import (
     SHORT_STEPS,
     STEPS,
@@ -39,7 +41,7 @@ from panas.training.evaluate import represent
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import logits
-from panas.training.sgd import SHORT
+from panas.training.sgd import SHORT, steps_of
 
 SETTING = Setting("fashion-mnist", 500, 0, 8.0, 4, 0.3)
 HELD_OUT = 0.3  # share of the public images, as in the product
@@ -116,8 +118,14 @@ class Federation:
         )
         return self.accuracy(values, site.mix)
 
-    def student(self, at: int, genome: Genome) -> tuple[float, float]:
-        """Accuracies of a site's teacher, its shared head with residual, and of its student."""
+    def student(self, at: int, genome: Genome, fitness: AgreementFitness) -> tuple[float, float]:
+        """Accuracies of a site's teacher, its shared head with residual, and of its student.
+
+        Args:
+            at: number of the site.
+            genome: of the student.
+            fitness: the search's, whose folder keeps what is common to sites.
+        """
         site, n = self.world.sites[at], SETTING.n
         prior, residual = (
             log_prior(site.histogram),
@@ -136,12 +144,27 @@ class Federation:
             with torch.no_grad():
                 return residual(z) + logits(self.shared, z) + prior
 
+        whole = long_enough(STUDENT, len(self.public), STEPS)
+        steps = steps_of(whole, len(self.public))
+        steps = steps_beside(steps_of(fitness.optimizer, len(fitness.taught)), steps)
+        in_epoch = steps_of(replace(whole, epochs=1), len(self.public))
+        assert fitness.cache is not None
+        common = CommonTraining(
+            genome=genome,
+            spec=self.spec,
+            taught=SoftSamples(self.public, logits(self.shared, self.z).softmax(1)),
+            config=replace(whole, epochs=max(1, round(steps.common / in_epoch))),
+            seed=self.seed,
+            device="cpu",
+            folder=fitness.cache,
+            begin=lambda: fitness.weights_of(genome),
+        )
         rng = stream(self.seed, "client", at, "student")
-        generator = torch_generator(rng)
-        bottom, head = self.spec.bottom(genome, generator), self.spec.head(generator)
+        bottom, head = self.spec.network(genome, rng)
+        load(bottom, head, common.weights())
         taught = SoftSamples(self.public, teacher(self.z).softmax(1))
-        config = long_enough(STUDENT, len(taught), STEPS)
-        config = replace(config, train_head=self.spec.head_moves)
+        own = max(1, round(steps.own / in_epoch))
+        config = replace(STUDENT, epochs=own, learning_rate=OWN_RATE, train_head=False)
         distil(bottom, head, taught, config=config, rng=rng)
         with torch.no_grad():
             said = head(represent(bottom, self.test))

@@ -46,7 +46,7 @@ OF_ROUNDS = (
     *("federation.server_*", "network.unit", "data.search_fraction"),
 )
 OF_JOINING = (
-    *("network.features", "search.student_steps", "training.student_steps"),
+    *("network.features", "network.encoder", "search.student_steps", "training.student_steps"),
     *("privacy.network", "privacy.trust", "federation.secure_*"),
     *("data.public_labels", "data.unlabelled_data"),
 )
@@ -72,7 +72,13 @@ JOINED = Family(
         *OF_BREEDING,
         *("network.norm", "search.learning_rate", "search.batch_size", "search.min_blocks"),
         *("search.kernels", "search.size", "search.max_bytes", "search.algorithm"),
-        *("tuning.parallel", "tuning.learning_rate", "tuning.clip", "tuning.noise_factor"),
+        *(
+            "tuning.initial",
+            "tuning.parallel",
+            "tuning.learning_rate",
+            "tuning.clip",
+            "tuning.noise_factor",
+        ),
         *("tuning.batch_sizes", "tuning.epochs"),
         *("training.epochs", "training.learning_rate", "training.momentum"),
         *("training.batch_size", "training.clip"),

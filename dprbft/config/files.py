@@ -16,6 +16,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings, Privacy
 from dprbft.config.where import is_path
 from panas.data.torchvision_sets import NAMES
+from panas.features.encoders.files import absolute
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
@@ -116,14 +117,16 @@ def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _may_look(settings: dict[str, Any]) -> bool:
     """Whether a search by default looks at samples: where there are public ones, or it is left out
-    without any."""
+    without any. Networks that stay are searched in any case."""
     try:
         federation = FederationSettings.model_validate(settings.get("federation", {}))
         source = Data.model_validate(settings.get("data", {})).source
     except ValidationError:
         return True  # the whole configuration will say so
     open_to_all = source.has_public and not (federation.comes_split and source.public_data is None)
-    return open_to_all or not federation.family.must_search
+    stays = settings.get("privacy", {}).get("network") == "stays"
+    must_search = federation.family.must_search or (stays and not source.has_unlabelled)
+    return open_to_all or not must_search
 
 
 def merge(*layers: dict[str, Any]) -> dict[str, Any]:
@@ -139,19 +142,22 @@ def merge(*layers: dict[str, Any]) -> dict[str, Any]:
 
 def with_paths(settings: dict[str, Any], folder: Path = Path()) -> dict[str, Any]:
     """The settings with all paths absolute; relative ones are of `folder`."""
-    absolute = dict(settings)
+    settled = dict(settings)
     if isinstance(data := settings.get("data"), dict):
         named = {k: v for k, v in data.items() if k in DATASETS and isinstance(v, str)}
         paths = {key: _absolute(value, folder) for key, value in named.items()}
         if isinstance(root := data.get("data_root"), str):
             paths["data_root"] = str((folder / Path(root).expanduser()).resolve())
-        absolute["data"] = data | paths
+        settled["data"] = data | paths
     if isinstance(federation := settings.get("federation"), dict):
         files = federation.get("client_data")
         if isinstance(files, list | tuple) and all(isinstance(f, str) for f in files):
             whole = [_absolute(f, folder) for f in files]
-            absolute["federation"] = federation | {"client_data": whole}
-    return absolute
+            settled["federation"] = federation | {"client_data": whole}
+    network = settings.get("network")
+    if isinstance(network, dict) and isinstance(encoder := network.get("encoder"), str):
+        settled["network"] = network | {"encoder": absolute(encoder, folder)}
+    return settled
 
 
 def _absolute(dataset: str, folder: Path) -> str:

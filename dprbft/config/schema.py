@@ -95,6 +95,12 @@ class RunConfig(Section):
         return self.has_public or self.data.source.has_unlabelled
 
     @property
+    def has_networks(self) -> bool:
+        """Whether sites of method joined get networks: these learn from public samples or, where
+        they stay and were searched without samples, from a site's own."""
+        return self.has_inputs or (self.stays and not self.privacy.mode.reads_samples)
+
+    @property
     def sent(self) -> str | None:
         """What a site sends to the server in a round; None where nothing leaves it."""
         release = None if self.privacy.kind is None else self.privacy.release

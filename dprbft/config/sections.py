@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from dprbft.config.families import Family, family_of, method_names
 from dprbft.config.flat import Flat, Section, about
 from panas.architecture.blocks import Shape
-from panas.architecture.space import SearchSpace
+from panas.architecture.space import SearchSpace, space_of
 from panas.data.load import DataSettings
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.release.compression import Compression
@@ -67,6 +67,9 @@ class Network(Section):
     features: Count | None = about(
         None, "coordinates of the common map, at most; None: 32 to 128, by the budget (joined)"
     )
+    encoder: str | None = about(
+        None, "file of a frozen network that makes a vector of each picture (method joined)"
+    )
     norm: Literal["auto", "group", "batch"] = about("auto", "auto: group under DP, batch without")
     unit: bool = about(True, "representations of norm 1")
 
@@ -94,10 +97,11 @@ class Search(Section):
     max_bytes: Count | None = about(None, "of its 32-bit state")
     max_latency_ms: Positive | None = about(None, "of one image on one thread, by a measured table")
 
-    def space(self, shape: Shape) -> SearchSpace:
-        """The space for images of a shape, without limits."""
-        return SearchSpace(
-            shape=shape,
+    def space(self, shape: Shape, *, rows: bool) -> SearchSpace:
+        """The space for samples of a shape, rows of a table or pictures, without limits."""
+        return space_of(
+            shape,
+            rows=rows,
             min_blocks=self.min_blocks,
             max_blocks=self.max_blocks,
             widths=self.widths,

@@ -13,6 +13,7 @@ from dprbft.methods import update_method
 from dprbft.methods.side import Side
 from dprbft.paths import (
     config_file,
+    embeddings_folder,
     facts_file,
     map_file,
     public_file,
@@ -92,7 +93,10 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
     return config
 
 
-MADE = (config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file, map_file)
+MADE = (
+    *(config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file, map_file),
+    embeddings_folder,
+)
 """What a run's directory holds before its first stage."""
 
 
@@ -165,7 +169,7 @@ def _check_updates(config: RunConfig, view: RunView | SitesPlan) -> None:
 def _check_networks(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
-    random_genome(search_space(config, spec, None), stream(config.seed, "check"))
+    random_genome(search_space(config, view.facts, None), stream(config.seed, "check"))
     inputs = len(view.public) + len(view.unlabelled)
     if mode.needs_public and config.has_inputs and inputs < 2:
         raise BadInput(

@@ -222,6 +222,6 @@ def _head_accuracy(view: RunView) -> dict[str, Any] | None:
     if phi is None or not len(view.public) or not files.latest():
         return None
     head = files.broadcast(files.latest() or 0)
-    logits = phi(view.public.inputs()) @ head.weight.T + head.bias
+    logits = phi.of(view.public) @ head.weight.T + head.bias
     right = torch.eq(logits.argmax(1), view.public.y).double().mean()
     return {"accuracy": float(right), "samples": len(view.public), "of": "labelled public samples"}

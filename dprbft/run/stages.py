@@ -67,12 +67,12 @@ def begin(run: OpenRun, ground: Ground) -> list[int]:
 def stages_of(config: RunConfig) -> tuple[str, ...]:
     """The stages of a run, in their order.
 
-    Without samples to learn from there is no search, and where sites are elsewhere no audit, which
-    needs the truth.
+    Without samples that networks may learn from there is no search, and where sites are elsewhere
+    no audit, which needs the truth.
     """
     f = config.federation
     without = {
-        "search": not (f.family.must_search or config.has_inputs),
+        "search": not (f.family.must_search or config.has_networks),
         "audit": bool(f.remote),
     }
     return tuple(stage for stage in f.family.stages if not without.get(stage))

@@ -59,7 +59,7 @@ def exact_pooling(view: RunView, sites: Sequence[SitePaths]) -> Pooling:
         if view.feature_map is None or not all(changed(paths) for paths in sites):
             return Pooling()
         measured = pooled_accuracies(
-            (view.site(paths.index) for paths in sites), view.public, view.feature_map
+            (view.encoded_site(paths.index) for paths in sites), view.public, view.feature_map
         )
         forest = dict(zip(names, measured.forest, strict=True)) if measured.forest else {}
         record = {"accuracy": dict(zip(names, measured.head, strict=True)), "forest": forest}

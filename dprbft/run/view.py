@@ -18,7 +18,7 @@ from dprbft.paths import (
     unlabelled_file,
 )
 from dprbft.site.data import SiteData, changed
-from dprbft.site.site import data_of, public_of, spec_of
+from dprbft.site.site import data_of, encoded_of, public_of, spec_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap, read_map
@@ -67,6 +67,11 @@ class RunView:
         """A site's samples."""
         paths, config = self.sites[index], self.config.model_dump_json()
         return data_of(paths, config, facts_text(self.facts), changed(paths))
+
+    def encoded_site(self, index: int) -> SiteData:
+        """A site's samples, with embeddings where the run has an encoder."""
+        paths, config = self.sites[index], self.config.model_dump_json()
+        return encoded_of(paths, config, facts_text(self.facts), changed(paths))
 
     def release(self, index: int, round: int = 1) -> Release:
         """What a site sent in a round; BadInput if it sent nothing, or a masked vector."""

@@ -19,6 +19,7 @@ from dprbft.site.directory import SiteSettings, allowed_releases, write_site
 from panas.data.facts import Facts
 from panas.data.load import Source, load
 from panas.data.samples import Samples
+from panas.features.encoders.files import absolute, load_encoder
 from panas.runtime.seeds import stream
 
 SAMPLES = "samples.safetensors"
@@ -45,7 +46,13 @@ def load_federation(config: RunConfig) -> Federation:
 def _load(text: str) -> Federation:
     config = RunConfig.model_validate_json(text)
     f = config.federation
-    source = load(config.data.source, stream(config.seed, "data"), f.classes)
+    encoder = config.network.encoder
+    source = load(
+        config.data.source,
+        stream(config.seed, "data"),
+        f.classes,
+        encoder=load_encoder(encoder).facts if encoder else None,
+    )
     how = Partition(
         kind="natural" if config.data.source.client_column else f.partition,
         clients=f.clients,
@@ -99,6 +106,7 @@ def one_run_settings(config: RunConfig, i: int, *, name: str, data: str) -> Site
         name=name,
         data=data,
         group=config.data.source.group,
+        encoder=absolute(encoder, Path()) if (encoder := config.network.encoder) else None,
         epsilon=budget.epsilon,
         delta=budget.delta,
         releases=tuple(dict.fromkeys(releases)),

@@ -77,7 +77,7 @@ class _Head:
     def add(self, site: SiteData) -> None:
         self.moments.append(moments_of(site.train, self.phi))
         prior = log_prior(site.train.histogram().float())
-        self.tests.append((self.phi(site.test.inputs()), site.test.y, prior))
+        self.tests.append((self.phi.of(site.test), site.test.y, prior))
 
     def accuracies(self, public: Samples) -> tuple[float, ...]:
         head = shared_head(
@@ -90,7 +90,7 @@ class _Head:
 
 def moments_of(samples: Samples, phi: FeatureMap) -> Moments:
     """Exact moments and class counts of samples."""
-    moments = exact_moments(phi(samples.inputs()), samples.y, samples.classes)
+    moments = exact_moments(phi.of(samples), samples.y, samples.classes)
     return replace(moments, counts=samples.histogram().double())
 
 

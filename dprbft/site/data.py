@@ -4,6 +4,7 @@ Which split a sample is in depends on the sample and the site's key alone: one s
 moves no other. Search and training samples are disjoint parts, whose charges compose in parallel.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,18 +13,21 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePaths, declared_file, key_file
 from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
+from dprbft.site.embeddings import check_encoder, embedded, encoder_file
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.remarks import of_classes, remarks
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
+from panas.features.encoders.files import load_encoder
 from panas.privacy.ledger.fingerprints import Tags, tags_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
@@ -92,6 +96,28 @@ def load_data(
                 warnings.warn(str(e), stacklevel=2)
     data = divided(paths.index, settings.name, samples, key_of(paths), config)
     return data if is_built_in(paths, config) else replace(data, tags=tags_of(values))
+
+
+def encoded(paths: SitePaths, data: SiteData, facts: Facts) -> SiteData:
+    """A site's samples with their embeddings, where the run has an encoder; kept in its folder.
+
+    Args:
+        paths: of the site and its run.
+        data: its samples.
+        facts: of the federation.
+    """
+    if facts.encoder is None:
+        return data
+    names = ("search", "train", "validation", "test")
+    parts = [getattr(data, name) for name in names]
+    whole = embedded(paths.folder, read_site(paths.folder), concat(parts), facts).embeddings
+    assert whole is not None
+    each = whole.split([len(part) for part in parts])
+    found = {
+        name: replace(part, embeddings=vectors)
+        for name, part, vectors in zip(names, parts, each, strict=True)
+    }
+    return replace(data, **found)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
@@ -182,6 +208,10 @@ def declared(
     )
     for note in of_classes(result.class_names):
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
+    if facts is None and settings.encoder is not None:
+        encoder = load_encoder(encoder_file(folder, settings))
+        result = replace(result, encoder=encoder.facts)
+    check_encoder(folder, settings, result)
     return result, fit(raw, result, settings.name)
 
 
@@ -262,10 +292,13 @@ def is_of_one_class(samples: Samples) -> bool:
 
 def write_samples(path: Path, samples: Samples) -> None:
     """Keep samples as a site or the public part of a simulation has them."""
-    optional = {"groups": samples.groups, "part": samples.part}
     tensors = {"x": samples.x, "y": samples.y}
+    optional = {name: getattr(samples, name) for name in ("groups", "part", "embeddings")}
     tensors |= {name: t for name, t in optional.items() if t is not None}
-    write_tensors(path, tensors, {"official": " ".join(map(str, samples.official))})
+    notes = {"official": " ".join(map(str, samples.official))}
+    if samples.files is not None:
+        notes["files"] = json.dumps(samples.files.tolist())
+    write_tensors(path, tensors, notes)
 
 
 def read_samples(path: Path, classes: int) -> Samples:
@@ -275,8 +308,9 @@ def read_samples(path: Path, classes: int) -> Samples:
     # Before official parts were written down, those that had samples counted.
     result = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
     official = tuple(map(int, notes["official"].split() if "official" in notes else result))
-    groups = tensors.get("groups")
-    return Samples(tensors["x"], tensors["y"], classes, groups, part, official)
+    groups, embeddings = tensors.get("groups"), tensors.get("embeddings")
+    files = np.array(json.loads(notes["files"])) if "files" in notes else None
+    return Samples(tensors["x"], tensors["y"], classes, groups, part, official, embeddings, files)
 
 
 @lru_cache(maxsize=2)

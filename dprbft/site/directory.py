@@ -51,6 +51,8 @@ class SiteSettings(Section):
     # lowest and highest value of a table's columns
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     bits: Annotated[int, Field(ge=8, le=16)] | None = None  # depth of pictures of more than 8
+    # file of the encoder that makes a vector of each picture, from the site's directory or absolute
+    encoder: str | None = None
     texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
     # how a table is written (panas.data.files.dialect)
     dates: Dates = "iso"

@@ -17,6 +17,7 @@ from dprbft.paths import (
 )
 from dprbft.site.data import is_built_in, load_data
 from dprbft.site.directory import SiteSettings, read_site, site_ledger
+from dprbft.site.embeddings import check_encoder
 from dprbft.site.results.seen import look_back
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
@@ -97,6 +98,7 @@ def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
     settings, share = read_site(paths.folder), config.budget(paths.index)
     _check_consent(settings, config, share, hello.version)
     _check_declared(paths, config, facts)
+    check_encoder(paths.folder, settings, facts)
     return config, facts
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.paths import candidates_file, histogram_file, latency_file, search_log
 from dprbft.site.results.records import SearchRecord
-from dprbft.site.site import Site
+from dprbft.site.site import Site, spec_of
 from panas.architecture.cost import cost, cost_table, size_of
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
-from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
+from panas.data.facts import Facts
 from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
@@ -42,7 +42,7 @@ def search(site: Site, searching: Searching | None = None) -> SearchRecord:
     with open_journal(log, {"search": c.privacy.search, "client": site.id}) as journal:
         plan = SearchPlan(
             spec=b,
-            space=search_space(c, b, site.home),
+            space=search_space(c, site.facts, latency_table(site)),
             config=genetic if c.search.algorithm == "genetic" else genetic.random(),
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
@@ -126,19 +126,25 @@ def _check_paid(site: Site, receipt: dict[str, Any], path: Path) -> None:
         )
 
 
-def search_space(config: RunConfig, spec: NetworkSpec, home: Path | None) -> SearchSpace:
+def latency_table(site: Site) -> Path:
+    """Where the latencies of blocks are kept: measured once for all sites that share a search."""
+    own = latency_file(site.home)
+    return site.common / own.name if site.feature_map is not None else own
+
+
+def search_space(config: RunConfig, facts: Facts, table: Path | None) -> SearchSpace:
     """The space with its limits.
 
     Args:
         config: of the run: blocks, widths and limits.
-        spec: shape and width of the networks.
-        home: the site's folder, which keeps its latencies; None: as if every latency were allowed.
+        facts: what is public of the data: shape and kind of samples.
+        table: file that keeps latencies; None: as if every latency were allowed.
     """
-    s = config.search
+    s, spec = config.search, spec_of(config, facts)
     limits = Constraints(
         parameters=s.max_parameters,
         macs=s.max_macs,
         bytes=s.max_bytes,
-        latency_ms=s.max_latency_ms if home else None,
+        latency_ms=s.max_latency_ms if table else None,
     )
-    return limited(s.space(spec.shape), spec, limits, table=latency_file(home) if home else None)
+    return limited(s.space(facts.shape, rows=facts.are_rows), spec, limits, table=table)

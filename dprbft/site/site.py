@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -26,12 +26,15 @@ from dprbft.paths import (
     hello_file,
     histogram_file,
 )
-from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
+from dprbft.secure_sum.keys import Signing
+from dprbft.site.data import SiteData, changed, encoded, load_data, note_rows_read, read_public
 from dprbft.site.directory import read_site, site_ledger
+from dprbft.site.embeddings import site_encoder
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
 from panas.data.samples import Samples
+from panas.features.axes import AxesMap, with_encoder
 from panas.features.map import FeatureMap, read_map
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
@@ -45,9 +48,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
 from panas.training.linear.rules import HISTOGRAM, histogram_share
 from panas.training.warm_start import WarmStart
-
-if TYPE_CHECKING:  # its libraries are not always installed
-    from dprbft.secure_sum.keys import Signing
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Site:
     ledger: Ledger
     device: torch.device
     workers: int = 1  # processes of its own
-    signing: "Signing | None" = None  # of keys in a secure sum; None where sites have no keys
+    signing: Signing | None = None  # of keys in a secure sum; None where sites have no keys
 
     @cached_property
     def data(self) -> SiteData:
@@ -97,7 +97,7 @@ class Site:
 
     def rows(self, samples: Samples) -> Rows:
         """Samples as rows of that map."""
-        return Rows(self.phi(samples.inputs()), samples.y, samples.groups)
+        return Rows(self.phi.of(samples), samples.y, samples.groups)
 
     @property
     def common(self) -> Path:
@@ -231,15 +231,26 @@ def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
         paths=paths,
         config=config,
         facts=facts,
-        read_data=lambda: data_of(paths, hello.config, hello.facts, changed(paths)),
+        read_data=lambda: encoded_of(paths, hello.config, hello.facts, changed(paths)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
-        feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
+        feature_map=_map_at(paths, hello, facts),
         budget=config.budget(paths.index),
         ledger=site_ledger(paths.folder, paths.run),
         device=torch.device(device),
         workers=workers,
     )
+
+
+def _map_at(paths: SitePaths, hello: Hello, facts: Facts) -> FeatureMap | None:
+    """The common map of a run, with the site's encoder where it has one; None without a map."""
+    if not hello.map:
+        return None
+    result = map_of(hello.map, Path(hello.map).stat().st_mtime_ns)
+    if facts.encoder is None or not isinstance(result, AxesMap):
+        return result
+    encoder = site_encoder(paths.folder, read_site(paths.folder), facts.encoder)
+    return with_encoder(result, encoder)
 
 
 @contextlib.contextmanager
@@ -294,6 +305,19 @@ def data_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData
         changed: when the data were written, in ns: newer ones are loaded again.
     """
     return load_data(paths, config_of(config), facts_of(facts))
+
+
+@lru_cache(maxsize=4)
+def encoded_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData:
+    """The same with embeddings, where the run has an encoder.
+
+    Args:
+        paths: of the site in the run.
+        config: its text, JSON.
+        facts: their text, JSON.
+        changed: when the data were written, in ns: newer ones are loaded again.
+    """
+    return encoded(paths, data_of(paths, config, facts, changed), facts_of(facts))
 
 
 @lru_cache(maxsize=2)

@@ -4,16 +4,20 @@
 |---|---|
 | `c16k3` | depthwise separable residual convolution to 16 channels, kernel 3 x 3 |
 | `avg`, `max` | 2 x 2 average or max pooling |
+| `dense32`, `gated32`, `residual32` | a layer on all features of a row, to 32 features |
 | anything else | a block of a custom one: `BlockType` |
 
-Source: DPFNAS, section III-A1. Custom blocks are ours.
+Dense blocks are for rows of a table and for vectors, in which no place is beside another. They
+take any map as one vector, and give out a map of 1 x 1.
+
+Source: DPFNAS, section III-A1. Dense and custom blocks are ours.
 """
 
 import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
 from torch import nn
 
@@ -21,8 +25,10 @@ from panas.runtime.errors import BadInput
 
 Shape = tuple[int, int, int]  # (channels, height, width) of an image or a feature map
 PoolKind = Literal["avg", "max"]
+DenseKind = Literal["dense", "gated", "residual"]
 LARGEST = 65_536  # channels and kernel of a block, at most: what a message may ask for
 CONV = re.compile(r"c([1-9][0-9]{0,5})k([1-9][0-9]{0,5})")
+DENSE = re.compile(rf"({'|'.join(get_args(DenseKind))})([1-9][0-9]{{0,5}})")
 _TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 
 
@@ -63,6 +69,29 @@ class PoolBlock:
         return self.kind
 
 
+@dataclass(frozen=True)
+class DenseBlock:
+    """A layer on all features of a row: see `panas.architecture.dense`."""
+
+    kind: DenseKind
+    out_channels: int  # features that come out, 1 to 65,536
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(DenseKind):
+            raise BadInput(
+                f"expected a kind of {', '.join(get_args(DenseKind))}, got {self.kind!r}; "
+                "choose one"
+            )
+        if not _is_count(self.out_channels):
+            raise BadInput(
+                f"expected out_channels as an integer from 1 to {LARGEST}, "
+                f"got {self.out_channels!r}; choose a width from the menu"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.out_channels}"
+
+
 @runtime_checkable
 class BlockType(Protocol):
     """A custom block: a frozen value whose `str` is its text in a genome, here `dil6`.
@@ -84,7 +113,8 @@ class BlockType(Protocol):
         """Height or width that comes out, from 1 to `side`: a map may shrink, but not grow."""
 
 
-Block = ConvBlock | PoolBlock | BlockType
+Block = ConvBlock | DenseBlock | PoolBlock | BlockType
+BUILT_IN = (ConvBlock, DenseBlock, PoolBlock)
 POOLS: dict[str, PoolBlock] = {"avg": PoolBlock("avg"), "max": PoolBlock("max")}
 
 
@@ -93,6 +123,8 @@ def shape_after(block: Block, shape: Shape) -> Shape:
     c, h, w = shape
     if isinstance(block, ConvBlock):
         return block.out_channels, h, w
+    if isinstance(block, DenseBlock):
+        return block.out_channels, 1, 1
     if isinstance(block, PoolBlock):
         if min(h, w) < 2:
             raise BadInput(
@@ -127,7 +159,7 @@ def check_block(block: object) -> None:
             f"{type(block).__name__}; see panas.architecture.blocks.BlockType"
         )
     text = str(block)
-    if not _TEXT.fullmatch(text) or text in POOLS or CONV.fullmatch(text):
+    if not _TEXT.fullmatch(text) or text in POOLS or _is_taken(text):
         raise BadInput(
             "expected a block's text as a letter, then letters, digits, _ or ., and unlike those "
             f"of the built-in blocks, got {text!r} of a "
@@ -146,6 +178,21 @@ def by_text(blocks: Sequence[BlockType]) -> dict[str, BlockType]:
             "let __str__ tell them apart"
         )
     return own
+
+
+def built_in(text: str) -> ConvBlock | DenseBlock | PoolBlock | None:
+    """The built-in block of a text; None if it has none."""
+    if text in POOLS:
+        return POOLS[text]
+    if match := CONV.fullmatch(text):
+        return ConvBlock(int(match[1]), int(match[2]))
+    if match := DENSE.fullmatch(text):
+        return DenseBlock(cast(DenseKind, match[1]), int(match[2]))
+    return None
+
+
+def _is_taken(text: str) -> bool:
+    return any(pattern.fullmatch(text) for pattern in (CONV, DENSE))
 
 
 def _is_count(value: object) -> bool:

@@ -9,6 +9,14 @@ A convolution from c to k channels with kernel s on an h x w map, by parts (bias
 | shortcut, where c != k | c k | h w c k |
 | norm | 2 k | not counted |
 
+A dense block from f features to k: each matrix counts once.
+
+| block | matrices, biases aside | norm |
+|---|---|---|
+| dense | f x k | 2 k |
+| gated | twice f x k | 2 k |
+| residual | f x k, k x k, and f x k without a bias where f != k | 2 k |
+
 Then come the adaptation layer `Linear(C_last, d)` and the head `Linear(d, classes)`, with biases.
 Norms, activations and pools count no multiply-accumulates, as is the custom. Custom blocks are
 counted on torch's meta device, which computes nothing.
@@ -21,7 +29,15 @@ from typing import Literal
 
 import torch
 
-from panas.architecture.blocks import Block, BlockType, ConvBlock, PoolBlock, Shape, shape_after
+from panas.architecture.blocks import (
+    Block,
+    BlockType,
+    ConvBlock,
+    DenseBlock,
+    PoolBlock,
+    Shape,
+    shape_after,
+)
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec, Norm
 from panas.runtime.errors import BadInput
@@ -89,19 +105,38 @@ def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
     """The cost of one block on a map of `shape`; BadInput where `shape_after` raises it.
 
     Args:
-        block: a convolution, a pool or a custom block.
+        block: a built-in or a custom block.
         shape: (channels, height, width) of the map before it.
-        norm: "group" or "batch", of a convolution.
+        norm: "group" or "batch", of a convolution or a dense block.
     """
     c, h, w = shape
     k, *sides = shape_after(block, shape)
     if isinstance(block, PoolBlock):
         return Cost(0, 0, 0)
+    if isinstance(block, DenseBlock):
+        return _dense_cost(block, c * h * w, norm)
     if not isinstance(block, ConvBlock):
         return _counted(block, shape, (k, *sides))
     weights = c * block.kernel_size**2 + c * k * (1 if c == k else 2)
-    statistics = 2 * k * FLOAT32 + COUNTER if norm == "batch" else 0
-    return Cost(weights + 2 * k, h * w * weights, (weights + 2 * k) * FLOAT32 + statistics)
+    return Cost(
+        weights + 2 * k, h * w * weights, (weights + 2 * k) * FLOAT32 + _statistics(k, norm)
+    )
+
+
+def _dense_cost(block: DenseBlock, f: int, norm: Norm) -> Cost:
+    k = block.out_channels
+    weights, biases = {
+        "dense": (f * k, k),
+        "gated": (2 * f * k, 2 * k),
+        "residual": (f * k + k * k + (f != k) * f * k, 2 * k),
+    }[block.kind]
+    parameters = weights + biases + 2 * k
+    return Cost(parameters, weights, parameters * FLOAT32 + _statistics(k, norm))
+
+
+def _statistics(k: int, norm: Norm) -> int:
+    """Bytes of what a norm of k channels counts beside its parameters."""
+    return 2 * k * FLOAT32 + COUNTER if norm == "batch" else 0
 
 
 def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:

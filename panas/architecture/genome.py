@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panas.architecture.blocks import (
-    CONV,
+    BUILT_IN,
     POOLS,
     Block,
     BlockType,
     ConvBlock,
+    DenseBlock,
     PoolBlock,
+    built_in,
     by_text,
     check_block,
 )
@@ -33,7 +35,7 @@ class Genome:
         if not isinstance(self.blocks, tuple):
             raise BadInput(f"expected a tuple of blocks, got {self.blocks!r}; build it from blocks")
         for block in self.blocks:
-            if not isinstance(block, ConvBlock | PoolBlock):
+            if not isinstance(block, BUILT_IN):
                 check_block(block)
         if all(isinstance(b, PoolBlock) for b in self.blocks):
             raise BadInput(f"expected at least one convolution, got {str(self)!r}; add one")
@@ -72,13 +74,11 @@ class Genome:
 
 
 def _parse_block(part: str, text: str, own: dict[str, BlockType]) -> Block:
-    if part in POOLS:
-        return POOLS[part]
-    if match := CONV.fullmatch(part):
-        return ConvBlock(int(match[1]), int(match[2]))
+    if block := built_in(part):
+        return block
     if part in own:
         return own[part]
-    known = ", ".join(["c16k3", "avg", *own])
+    known = ", ".join(["c16k3", "avg", "dense32", *own])
     raise BadInput(
         f"expected blocks such as {known} or max joined by -, got {text!r}; check {part!r}, or "
         "give the block that it names as one of `blocks`"
@@ -88,6 +88,8 @@ def _parse_block(part: str, text: str, own: dict[str, BlockType]) -> Block:
 def _block_to_json(block: Block) -> dict[str, str | int]:
     if isinstance(block, ConvBlock):
         return {"type": "conv"} | vars(block)
+    if isinstance(block, DenseBlock):
+        return {"type": "dense"} | vars(block)
     if isinstance(block, PoolBlock):
         return {"type": "pool"} | vars(block)
     return {"type": "own", "text": str(block)}
@@ -99,8 +101,16 @@ def _block_from_json(item: object, own: dict[str, BlockType]) -> Block:
             return ConvBlock(k, s)
         case {"type": "pool", "kind": "avg" | "max" as kind, **rest} if not rest:
             return POOLS[kind]
+        case {
+            "type": "dense",
+            "kind": "dense" | "gated" | "residual" as kind,
+            "out_channels": int(k),
+            **rest,
+        } if not rest:
+            return DenseBlock(kind, k)
         case {"type": "own", "text": str(text), **rest} if not rest and text in own:
             return own[text]
     raise BadInput(
-        f"expected a conv or a pool block, or one of `blocks`, got {item!r}; write it with to_json"
+        f"expected a conv, pool or dense block, or one of `blocks`, got {item!r}; write it with "
+        "to_json"
     )

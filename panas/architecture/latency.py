@@ -44,7 +44,7 @@ def measure(
         blocks: dict[tuple[str, Shape], int] = {}
         last = dict.fromkeys(space.shape[:1])
         for block, shape in steps(space):
-            module = build_block(block, shape[0], norm)
+            module = build_block(block, shape, norm)
             blocks[str(block), shape] = _time(module, torch.zeros(1, *shape), repeats, clock)
             last |= dict.fromkeys((space.after(block, shape) or shape)[:1])
         ends = {}

@@ -27,7 +27,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after
+from panas.architecture.blocks import Block, ConvBlock, DenseBlock, PoolBlock, Shape, shape_after
+from panas.architecture.dense import build_dense
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head, HeadInit, build_head
 from panas.runtime.errors import BadInput
@@ -35,6 +36,18 @@ from panas.runtime.seeds import torch_generator
 from panas.runtime.typed import check_fields, checked
 
 Norm = Literal["group", "batch"]
+
+
+def norm_of(channels: int, norm: Norm) -> nn.Module:
+    """A norm of so many channels of a map."""
+    # No group may be one channel: on a 1 x 1 map that is one number, of variance 0.
+    groups = math.gcd(channels, 8) if 8 % channels else 1
+    return nn.GroupNorm(groups, channels) if norm == "group" else nn.BatchNorm2d(channels)
+
+
+def norm_of_row(features: int, norm: Norm) -> nn.Module:
+    """A norm of all features of a row together."""
+    return nn.GroupNorm(1, features) if norm == "group" else nn.BatchNorm2d(features)
 
 
 class SeparableBlock(nn.Module):
@@ -51,9 +64,7 @@ class SeparableBlock(nn.Module):
         k, outputs = block.kernel_size, block.out_channels
         self.depthwise = nn.Conv2d(inputs, inputs, k, padding=k // 2, groups=inputs, bias=False)
         self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
-        # No group may be one channel: on a 1 x 1 map that is one number, of variance 0.
-        groups = math.gcd(outputs, 8) if 8 % outputs else 1
-        self.norm = nn.GroupNorm(groups, outputs) if norm == "group" else nn.BatchNorm2d(outputs)
+        self.norm = norm_of(outputs, norm)
         self.shortcut = (
             nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, bias=False)
         )
@@ -118,12 +129,12 @@ def build_bottom(
     blocks: list[nn.Module] = []
     for block in genome.blocks:
         after = shape_after(block, shape)
-        blocks.append(build_block(block, shape[0], norm, generator))
+        blocks.append(build_block(block, shape, norm, generator))
         shape = after
     bottom = Bottom(blocks, shape[0], width, unit)
     if generator is not None:
         for block, module in zip(genome.blocks, blocks, strict=True):
-            if isinstance(block, ConvBlock):
+            if isinstance(block, ConvBlock | DenseBlock):
                 initialise(module, generator)
         initialise(bottom.adapt, generator)
     if unit:
@@ -133,24 +144,26 @@ def build_bottom(
 
 
 def build_block(
-    block: Block, in_channels: int, norm: Norm, generator: torch.Generator | None = None
+    block: Block, shape: Shape, norm: Norm, generator: torch.Generator | None = None
 ) -> nn.Module:
     """Build the module of one block.
 
     Args:
-        block: a convolution, a pool or a custom block.
-        in_channels: of the map before it, at least 1.
-        norm: "group" (allowed under DP) or "batch", of a convolution.
+        block: a built-in or a custom block.
+        shape: (channels, height, width) of the map before it.
+        norm: "group" (allowed under DP) or "batch", of a convolution or a dense block.
         generator: seeds the weights of a custom block only; None: torch's global one.
     """
     if isinstance(block, ConvBlock):
-        return SeparableBlock(in_channels, block, norm)
+        return SeparableBlock(shape[0], block, norm)
+    if isinstance(block, DenseBlock):
+        return build_dense(block, math.prod(shape), norm_of_row(block.out_channels, norm))
     if isinstance(block, PoolBlock):
         return nn.MaxPool2d(2) if block.kind == "max" else nn.AvgPool2d(2)
     if generator is None:
-        return block.build(in_channels)
+        return block.build(shape[0])
     with _seeded(generator):
-        return block.build(in_channels)
+        return block.build(shape[0])
 
 
 @dataclass(frozen=True, kw_only=True)

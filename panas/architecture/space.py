@@ -1,5 +1,8 @@
 """Which architectures a search may visit.
 
+Pictures have convolutions and pools; rows of a table and vectors have dense blocks in their place,
+since no column is beside another (`space_of`).
+
 A block that shrinks the map (a pool, or a custom one) is allowed while the smaller side
 of the map is at least 4. Among built-in blocks this only bounds the number of pools.
 
@@ -17,6 +20,8 @@ from panas.architecture.blocks import (
     Block,
     BlockType,
     ConvBlock,
+    DenseBlock,
+    DenseKind,
     PoolBlock,
     PoolKind,
     Shape,
@@ -28,6 +33,9 @@ from panas.architecture.genome import Genome
 from panas.architecture.limits import Blocks, FeasibilityTable, Limits
 from panas.runtime.errors import BadInput
 from panas.runtime.typed import check_fields
+
+ROW_BLOCKS = 1
+"""Blocks of a network of rows, at least: one dense block is a network with a hidden layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,7 @@ class SearchSpace:
     widths: tuple[int, ...] = (16, 32, 64, 128, 256)  # channels of a convolution
     kernels: tuple[int, ...] = (3, 5)  # of a convolution, odd
     pools: tuple[PoolKind, ...] = ("avg", "max")
+    dense: tuple[DenseKind, ...] = ()  # kinds of dense blocks, in place of convolutions and pools
     blocks: tuple[BlockType, ...] = ()  # custom ones
     limits: Limits | None = None  # the most that a genome may cost
 
@@ -66,6 +75,10 @@ class SearchSpace:
                 raise BadInput(f"expected {name} distinct and not empty, got {menu}; fix the menu")
         if len(set(self.pools)) < len(self.pools) or not {*self.pools} <= {*get_args(PoolKind)}:
             raise BadInput(f'expected pools from ("avg", "max"), got {self.pools}; fix the menu')
+        if len(set(self.dense)) < len(self.dense) or not {*self.dense} <= {*get_args(DenseKind)}:
+            raise BadInput(
+                f"expected dense from {get_args(DenseKind)}, got {self.dense}; fix the menu"
+            )
         _ = self.convs  # refuses widths and kernels that no block can have
         by_text(self.blocks)
         for block, channels in product(self.blocks, (self.shape[0], *self.widths)):
@@ -80,7 +93,10 @@ class SearchSpace:
 
     @cached_property
     def choices(self) -> tuple[Block, ...]:
-        """Every block that a genome may have: convolutions, pools, custom blocks."""
+        """Every block that a genome may have: convolutions and pools, or dense; custom blocks."""
+        if self.dense:
+            dense = tuple(DenseBlock(kind, k) for kind, k in product(self.dense, self.widths))
+            return (*dense, *self.blocks)
         pools = tuple(PoolBlock(kind) for kind in self.pools)
         return (*self.convs, *pools, *self.blocks)
 
@@ -109,6 +125,8 @@ class SearchSpace:
         """The shape behind a block; None where it may not stand."""
         if isinstance(block, ConvBlock):
             return block.out_channels, *shape[1:]
+        if isinstance(block, DenseBlock):
+            return shape_after(block, shape)
         try:
             after = shape_after(block, shape)
         except BadInput:
@@ -157,6 +175,35 @@ class SearchSpace:
                     return f"{block} may not stand on a map of {shape}"
                 shape = after
         return self._pricing.excess(blocks) if self._pricing is not None else None
+
+
+def space_of(
+    shape: Shape,
+    *,
+    rows: bool,
+    min_blocks: int = SearchSpace.min_blocks,
+    max_blocks: int = SearchSpace.max_blocks,
+    widths: tuple[int, ...] = SearchSpace.widths,
+    kernels: tuple[int, ...] = SearchSpace.kernels,
+) -> SearchSpace:
+    """The space for samples of one kind: convolutions for pictures, dense blocks for rows.
+
+    Args:
+        shape: (channels, height, width) of a network's input.
+        rows: whether a sample is a row of a table or a vector.
+        min_blocks: of a network.
+        max_blocks: of a network.
+        widths: channels or features of a block.
+        kernels: of convolutions.
+    """
+    return SearchSpace(
+        shape=shape,
+        min_blocks=min(min_blocks, ROW_BLOCKS) if rows else min_blocks,
+        max_blocks=max_blocks,
+        widths=widths,
+        kernels=kernels,
+        dense=get_args(DenseKind) if rows else (),
+    )
 
 
 def _pools(blocks: Sequence[Block]) -> int:

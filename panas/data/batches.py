@@ -2,7 +2,7 @@
 
 | path | samples | names |
 |---|---|---|
-| .npz | images of all its parts (`train_images`, ...), `images`, or `x` | numbers of rows |
+| .npz, .npy | images of all its parts (`train_images`, ...), `images`, or `x` | numbers of rows |
 | .csv, .tsv, .parquet | rows; only columns of the facts, and so no label | numbers of rows |
 | a folder | all pictures under it | paths in the folder |
 | a picture | itself | its file name |
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-import torch
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -37,11 +37,12 @@ from panas.data.files.tables import (
 )
 from panas.data.frames import rows_of
 from panas.data.load import unlabelled
-from panas.data.sources import path_of
+from panas.data.samples import Samples, concat
+from panas.data.sources import ARRAYS, path_of
 from panas.runtime.errors import BadInput
 
 MOST_SAMPLES, MOST_VALUES = 512, 1 << 24  # of a batch
-READ = f".npz, {', '.join(TABLES)}, a folder of pictures or a picture ({', '.join(PICTURES)})"
+READ = f".npz, .npy, {', '.join(TABLES)}, a folder of pictures or a picture ({', '.join(PICTURES)})"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,12 @@ class Batch:
     """Some samples in their order."""
 
     names: list[str]  # n of them
-    inputs: Float[Tensor, "n c h w"]  # network inputs in [-1, 1]
+    samples: Samples  # n of them; their labels mean nothing
+
+    @property
+    def inputs(self) -> Float[Tensor, "n c h w"]:
+        """Network inputs in [-1, 1]."""
+        return self.samples.inputs()
 
 
 def are_files(data: str) -> bool:
@@ -90,7 +96,7 @@ def batches_of(
 def _read(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
     kind = ending_of(path)
     is_table, is_folder = kind in TABLES and not path.is_dir(), path.is_dir()
-    if not is_folder and not (path.is_file() and kind in (".npz", *TABLES, *PICTURES)):
+    if not is_folder and not (path.is_file() and kind in (*ARRAYS, *TABLES, *PICTURES)):
         wrong = f"{path}, of another type" if path.is_file() else f"none at {path}"
         raise BadInput(f"expected {READ}, got {wrong}; convert it, or check the path")
     if is_table != bool(facts.columns):
@@ -110,15 +116,18 @@ def _of_archive(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
     row = 0
     for key, images in image_arrays(path).items():
         x = images[..., None] if images.ndim == 3 else images
-        if x.ndim != 4:
+        if x.ndim != (2 if facts.vectors else 4):
             raise BadInput(
-                f"expected {key} of shape (n, h, w), (n, h, w, c) or (n, c, h, w) in {path}, got "
-                f"{images.shape}; reshape it"
+                f"expected {key} of shape {_axes(facts)} in {path}, got {images.shape}; reshape it"
             )
         for start in range(0, len(x), size):
-            part = fit(unlabelled(x[start : start + size], facts), facts, str(path)).inputs()
+            part = fit(unlabelled(x[start : start + size], facts), facts, str(path))
             yield Batch(_numbers(row, len(part)), part)
             row += len(part)
+
+
+def _axes(facts: Facts) -> str:
+    return "(n, e)" if facts.vectors else "(n, h, w), (n, h, w, c) or (n, c, h, w)"
 
 
 def _of_table(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
@@ -130,7 +139,7 @@ def _of_table(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator
         if not dialect.header and len(header.names) == len(facts.columns):
             header = replace(header, names=[column.name for column in facts.columns])
         while len((part := _next_rows(path, header, rows, facts, size)).y):
-            yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)).inputs())
+            yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)))
             row += len(part.y)
 
 
@@ -164,18 +173,19 @@ def _of_pictures(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
     files = iter(pictures_under(path) if path.is_dir() else [path])
     while part := list(islice(files, size)):
         names = [file.relative_to(folder).as_posix() for file in part]
-        yield Batch(names, torch.cat([_picture(file, facts) for file in part]))
+        yield Batch(names, concat([_picture(file, facts) for file in part]))
 
 
-def _picture(file: Path, facts: Facts) -> Float[Tensor, "1 c h w"]:
-    """A picture as a network's input; BadInput for one of more colours or bits than the facts'."""
+def _picture(file: Path, facts: Facts) -> Samples:
+    """A picture as a sample; BadInput for one of more colours or bits than the facts'."""
     try:
         with open_picture(file) as image:
             if facts.shape[0] == 1 and image.mode not in GREY:
                 raise BadInput(f"expected a grey picture at {file}, got colour; convert it")
             if image.mode in DEEP and (facts.dtype == "uint8" or facts.shape[0] > 1):
                 raise BadInput(f"expected a picture of 8 bits at {file}, got deeper; convert it")
-            return fit(unlabelled(image, facts), facts, str(file)).inputs()
+            raw = replace(unlabelled(image, facts), files=np.array([str(file)]))
+            return fit(raw, facts, str(file))
     except BadInput:
         raise
     except Exception as error:  # a decoder's error may have any type

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from panas.data.encoder import EncoderFacts
 from panas.data.files.columns import LONGEST, Column, side_of, squares, unscaled
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
@@ -34,6 +35,8 @@ class Facts:
     unit: bool = True  # whether a user's images as floats go from 0 to 1, and become [-1, 1]
     bits: int = 8  # depth of whole-number pictures, 8 to 16
     columns: tuple[Column, ...] = ()  # of a table; empty for images
+    vectors: bool = False  # whether samples are vectors of numbers, of shape (1, 1, e)
+    encoder: EncoderFacts | None = None  # that makes a vector of each picture
 
     def __post_init__(self) -> None:
         """Refuse what cannot be: facts may come from anybody."""
@@ -54,12 +57,21 @@ class Facts:
             raise BadInput(f"expected values of type {' or '.join(DTYPES)}, got others")
         if type(self.bits) is not int or not BYTE <= self.bits <= DEEPEST:
             raise BadInput(f"expected pictures of {BYTE} to {DEEPEST} bits, got others")
+        if type(self.vectors) is not bool:
+            raise BadInput("expected whether samples are vectors, got something else")
+        if self.vectors and (self.shape[:2] != (1, 1) or self.dtype != "float32"):
+            raise BadInput(f"expected vectors of shape (1, 1, numbers), got {self.shape}")
+        if (self.columns or self.vectors) and self.encoder:
+            raise BadInput(
+                "expected an encoder for pictures alone, got one for "
+                f"{'vectors' if self.vectors else 'a table'}; leave --encoder out"
+            )
         if not self.columns:
             return
         side = side_of(sum(column.width for column in self.columns))
         if len({c.name for c in self.columns}) < len(self.columns):
             raise BadInput("expected columns of different names, got one twice; rename one")
-        if self.shape != (1, side, side) or self.dtype != "float32":
+        if self.shape != (1, side, side) or self.dtype != "float32" or self.vectors:
             raise BadInput(
                 f"expected a table of {len(self.columns)} columns as squares of {side} x {side} "
                 f"numbers, got shape {self.shape}"
@@ -69,6 +81,16 @@ class Facts:
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether a sample is a row, in which no feature is beside another, and not a picture."""
+        return bool(self.columns) or self.vectors
+
+    @property
+    def are_pictures(self) -> bool:
+        """Whether samples are pictures: neither rows of a table nor vectors."""
+        return not self.are_rows
 
     def differs_from(self, other: "Facts") -> str | None:
         """What other facts say otherwise, in words; None where the samples look the same in both.
@@ -87,10 +109,12 @@ class Facts:
                 return f"column {name!r:.80} as {others[name].kind} instead of {column.kind}"
             if column != others[name]:
                 return f"column {name!r:.80} of another scale or other categories"
-        for what in ("shape", "dtype", "unit", "bits"):
+        for what in ("shape", "dtype", "unit", "bits", "vectors"):
             if getattr(self, what) != getattr(other, what):
                 return f"{what} {getattr(other, what)} instead of {getattr(self, what)}"
-        return None
+        if self.encoder is None:
+            return None if other.encoder is None else "an encoder, where none is declared"
+        return self.encoder.differs_from(other.encoder)
 
     def no_samples(self) -> Samples:
         """A set without samples, of these facts."""
@@ -100,7 +124,11 @@ class Facts:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON."""
-        return asdict(self)
+        record = asdict(self)
+        if not self.vectors:  # as older versions wrote it
+            del record["vectors"]
+        del record["encoder"]
+        return record | ({"encoder": self.encoder.to_json()} if self.encoder else {})
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Facts":
@@ -110,7 +138,10 @@ class Facts:
             for column in record["columns"]
         )
         names, shape = tuple(record["class_names"]), tuple(record["shape"])
-        return Facts(**{**record, "class_names": names, "shape": shape, "columns": columns})
+        encoder = record.get("encoder")
+        rest: dict[str, Any] = {"class_names": names, "shape": shape, "columns": columns}
+        rest["encoder"] = None if encoder is None else EncoderFacts.from_json(encoder)
+        return Facts(**{**record, **rest})
 
 
 def infer(
@@ -140,6 +171,8 @@ def infer(
         raise BadInput("expected ranges for the columns of a table, got images; leave them out")
     c, h, w = like.x.shape[1:]
     dtype = "uint8" if like.x.dtype == np.uint8 else "float32"
+    if like.vectors:
+        return Facts(class_names=names, shape=(c, h, w), dtype=dtype, unit=False, vectors=True)
     depth = _depth(like, public, bits)
     return Facts(class_names=names, shape=(c, h, w), dtype=dtype, bits=depth)
 
@@ -158,7 +191,8 @@ def fit(raw: Raw, facts: Facts, called: str = "the data") -> Samples:
     y = _labels(raw, facts, called)
     groups, part = (None if a is None else torch.from_numpy(a) for a in (raw.groups, raw.part))
     tensors = torch.from_numpy(x), torch.from_numpy(y)
-    return Samples(*tensors, facts.classes, groups, part, raw.official)
+    files = raw.files if facts.encoder else None
+    return Samples(*tensors, facts.classes, groups, part, raw.official, files=files)
 
 
 def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tuple[Column, ...]:
@@ -219,6 +253,9 @@ def _labels(raw: Raw, facts: Facts, called: str) -> np.ndarray:
 def _images(raw: Raw, facts: Facts, called: str) -> np.ndarray:
     if raw.columns:
         raise BadInput(f"expected images of shape {facts.shape} in {called}, got a table")
+    if raw.vectors != facts.vectors:
+        expected, got = ("vectors", "images") if facts.vectors else ("images", "vectors")
+        raise BadInput(f"expected {expected} in {called}, got {got}; bring the same kind of data")
     if raw.x.shape[1:] != facts.shape:
         raise BadInput(
             f"expected images of shape {facts.shape} in {called}, got {raw.x.shape[1:]}; bring "

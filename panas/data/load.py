@@ -21,7 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from panas.data.encoder import EncoderFacts
 from panas.data.facts import BYTE, Facts, fit, infer
+from panas.data.files.archives import as_vectors
 from panas.data.files.dialect import dialect_of
 from panas.data.files.pictures import DEEP, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
@@ -164,7 +166,12 @@ class Source:
         return self.facts.class_names
 
 
-def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str] = ()) -> Source:
+def load(
+    settings: DataSettings,
+    rng: np.random.Generator,
+    classes: Sequence[str] = (),
+    encoder: EncoderFacts | None = None,
+) -> Source:
     """Load a data set and divide it into a private pool and a public part.
 
     What is public of a built-in set is drawn by class. Of a user's own set it is drawn by a hash of
@@ -177,6 +184,7 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
         settings: which data set, and how much of it is public.
         rng: decides what is public and what the limits keep.
         classes: names of all classes; (): those of the public data, or of the data set.
+        encoder: that is to make a vector of each picture, from its own file; None: none.
 
     Privacy: `private` influences nothing in `public`, and no scale: statistics of private rows
     would leave with every release. Without public data, the names of the classes are those of the
@@ -194,12 +202,13 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
+    facts = replace(facts, encoder=encoder)
     pool = raw.take(private)
     left_out = of_limit(len(shared.y), s.public_limit) if shared is not raw else ()
-    for note in (*raw.notes, *remarks(open_part), *of_classes(facts.class_names), *left_out):
+    one_class = ("one class only, so that every accuracy will be 1",) * (facts.classes == 1)
+    told = (*remarks(open_part), *of_classes(facts.class_names), *left_out, *one_class)
+    for note in (*raw.notes, *told):
         warnings.warn(f"{name}: {note}", stacklevel=2)
-    if facts.classes == 1:
-        warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
     own, seen = fit(pool, facts, name), fit(open_part, facts, "the public data")
     if shared is not raw:
         check_disjoint(own, seen, name)
@@ -357,17 +366,31 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
 
     `data` is, of images: a path, a PIL image, an array (h, w), (h, w, c) or (n, h, w, c), a tensor
     (c, h, w) or (n, c, h, w), or a list of them (an array that has the shape of the facts with
-    channels first alone is read so); of a table: a data frame, a mapping from column to cell, or
-    a list of mappings (cells are numbers, texts, or None). Pictures, not arrays, are brought to
-    size.
+    channels first alone is read so); of vectors: an array or tensor (e,) or (n, e), or a list of
+    them; of a table: a data frame, a mapping from column to cell, or a list of mappings (cells are
+    numbers, texts, or None). Pictures, not arrays, are brought to size.
     """
     many: Sequence[Any] = data if isinstance(data, list | tuple) else [data]
     if not many:
         raise BadInput("expected images or rows to classify, got none")
     if facts.columns:
         return rows_of_frame(data, facts) if is_frame(data) else rows_of_mappings(many, facts)
+    if facts.vectors:
+        x = np.concatenate([_vectors(one, facts) for one in many])
+        return Raw(x, np.zeros(len(x), np.int64), facts.class_names, vectors=True)
     x = np.concatenate([_images(one, facts) for one in many])
-    return Raw(x, np.zeros(len(x), np.int64), facts.class_names)
+    paths = all(isinstance(one, str | Path) for one in many)
+    files = np.array([str(one) for one in many]) if paths else None
+    return Raw(x, np.zeros(len(x), np.int64), facts.class_names, files=files)
+
+
+def _vectors(one: Any, facts: Facts) -> np.ndarray:
+    """Vectors (n, 1, 1, e) from an array or tensor (e,) or (n, e)."""
+    x = one.detach().cpu().numpy() if isinstance(one, Tensor) else np.asarray(one)
+    e = facts.shape[2]
+    if x.ndim not in (1, 2) or x.shape[-1] != e or x.dtype.kind not in "iuf":
+        raise BadInput(f"expected vectors of {e} numbers, got {x.dtype} of {x.shape}")
+    return as_vectors(np.atleast_2d(x))
 
 
 def _images(one: Any, facts: Facts) -> np.ndarray:

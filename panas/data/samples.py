@@ -37,6 +37,10 @@ class Samples:
     """`TRAIN`, `VALIDATION` or `TEST` (`panas.data.files.raw`), as the data themselves say."""
     official: tuple[int, ...] = ()
     """`VALIDATION`, `TEST` or both, where the data have a part for them, even if it is empty."""
+    embeddings: Float32[Tensor, "n e"] | None = None
+    """Vectors of an encoder; None: there is none, or it has not been asked."""
+    files: np.ndarray | None = None
+    """Picture file of each sample (n,), as texts, where an encoder is to read them; "" for none."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -50,8 +54,11 @@ class Samples:
     def take(self, indices: Indices) -> "Samples":
         """The samples at `indices`, in that order, as a copy."""
         at = torch.as_tensor(indices, dtype=torch.int64, device=self.x.device)
-        groups, part = (None if a is None else a[at] for a in (self.groups, self.part))
-        return Samples(self.x[at], self.y[at], self.classes, groups, part, self.official)
+        optional = (self.groups, self.part, self.embeddings)
+        groups, part, embeddings = (None if a is None else a[at] for a in optional)
+        files = None if self.files is None else self.files[at.cpu().numpy()]
+        x, y = self.x[at], self.y[at]
+        return Samples(x, y, self.classes, groups, part, self.official, embeddings, files)
 
     @property
     def units(self) -> int:
@@ -87,7 +94,17 @@ def concat(parts: Sequence[Samples]) -> Samples:
     if grouped and len(grouped) < len(parts):
         raise BadInput("expected groups in all sets or in none, got some; name the group column")
     x, y = torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts])
-    return Samples(x, y, parts[0].classes, torch.cat(grouped) if grouped else None)
+    groups, some = torch.cat(grouped) if grouped else None, [p for p in parts if len(p)]
+    vectors = [p.embeddings for p in some if p.embeddings is not None]
+    files = [np.full(len(p), "") if p.files is None else p.files for p in some]
+    return Samples(
+        x,
+        y,
+        parts[0].classes,
+        groups,
+        embeddings=torch.cat(vectors) if vectors and len(vectors) == len(some) else None,
+        files=np.concatenate(files) if any(p.files is not None for p in some) else None,
+    )
 
 
 def content_hashes(samples: Samples, key: bytes = b"") -> UInt64[np.ndarray, "n"]:

@@ -1,11 +1,11 @@
 """A data set by what the user calls it: a name of torchvision's, a file or a folder."""
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from panas.data.facts import Facts
-from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
+from panas.data.files.archives import NPY, read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
 from panas.data.files.dialect import PLAIN
 from panas.data.files.picture_table import FILES as FILE_COLUMNS
@@ -42,7 +42,8 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
-FILES = "an .npz, .csv, .csv.gz, .tsv or .parquet file"
+ARRAYS = (".npz", NPY)
+FILES = "an .npz, .npy, .csv, .csv.gz, .tsv or .parquet file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ def read(dataset: str, how: Reading) -> Raw:
             raw = read_folder(path, how.image_size, how.shape, how.table)
         else:
             raw = read_pictures(path, how.image_size, how.shape)
-    elif (kind := ending_of(path)) in (".npz", *TABLES):
+    elif (kind := ending_of(path)) in (*ARRAYS, *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
         if kind in TABLES:
@@ -123,7 +124,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
     that a row is in follows from all rows of its group.
     """
-    form = Form(**vars(facts))
+    form = Form(**{f.name: getattr(facts, f.name) for f in fields(Form)})
     kind = ending_of(path)
     is_table = kind in TABLES and not path.is_dir()
     if is_table != bool(facts.columns):
@@ -131,7 +132,7 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
         raise BadInput(f"expected {expected} at {path}, as declared, got {got}, or no file")
     if path.is_dir():
         raw = read_folder_rows(path, form, table)
-    elif kind not in (".npz", *TABLES) or not path.is_file():
+    elif kind not in (*ARRAYS, *TABLES) or not path.is_file():
         raise BadInput(
             f"expected {FILES} or a folder of pictures at {path}, got none; check the path"
         )

@@ -52,7 +52,7 @@ from panas.runtime.store import (
     unpack_tensors,
     write_tensors,
 )
-from panas.training.distillation import SoftSamples, student_trainer
+from panas.training.distillation import SoftSamples, fingerprint, student_trainer
 from panas.training.evaluate import accuracy, represent
 from panas.training.linear.averaging import log_prior
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -138,6 +138,10 @@ class ResumableFitness(Protocol):
 @runtime_checkable
 class SharedFitness(ResumableFitness, Protocol):
     """A fitness of several searches at once, which share out what they all have to train."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what one search has trained is kept for the others."""
 
     def attempt(self, job: TrainingJob) -> Outcome | None:
         """As `advance`; None, at once, while another process is at the job."""
@@ -233,6 +237,11 @@ class AgreementFitness:
     cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
     device: str = "cpu"
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a folder for what has been trained."""
+        return self.cache is not None
+
     def __call__(self, genome: Genome) -> float:
         """Agreement after the full training."""
         return self.advance(TrainingJob(genome)).fitness
@@ -248,14 +257,26 @@ class AgreementFitness:
         except Busy:
             return None
 
+    def weights_of(self, genome: Genome) -> dict[str, Tensor]:
+        """Weights of bottom ("0.") and head ("1.") after the full training; {} if it diverged.
+
+        They are read where a search has kept them, and trained anew where none has.
+        """
+        trained = self._kept(TrainingJob(genome), wait=True)
+        return {} if trained.logits is None else under(trained.state, "model.")
+
     def _done(self, job: TrainingJob, *, wait: bool) -> Outcome:
+        return self._outcome(self._kept(job, wait=wait), job)
+
+    def _kept(self, job: TrainingJob, *, wait: bool) -> "_Trained":
+        """What a training leaves, from the common folder if there is one."""
         if self.cache is None:
-            return self._outcome(self._train(job), job)
+            return self._train(job)
         path = self.cache / f"{self._key(job)}.safetensors"
         with exclusive(path, wait=wait):  # whoever comes meanwhile waits, and reads
             if not path.is_file():
                 self._train(job).write(path)
-            return self._outcome(_Trained.read(path), job)
+            return _Trained.read(path)
 
     def agreement(self, logits: Float[Tensor, "m classes"]) -> float:
         """The fitness of a student by its logits of the held-out samples; NaN if there are none."""
@@ -283,7 +304,10 @@ class AgreementFitness:
         z = represent(bottom, self.held_out.samples).to(self.device)
         with torch.no_grad():
             logits = head(z).cpu()
-        return _Trained(logits, passes, self.site, trainer.state() if job.share < 1 else {})
+        state = trainer.state()
+        if job.share == 1:  # nothing goes on but a student, from its weights
+            state = {name: t for name, t in state.items() if name.startswith("model.")}
+        return _Trained(logits, passes, self.site, state)
 
     def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
         passes = trained.passes if trained.site == self.site else 0
@@ -296,6 +320,7 @@ class AgreementFitness:
         """Stands for all that decides a training and what is kept of it."""
         epochs = max(1, round(job.share * self.optimizer.epochs))
         decided = {"genome": str(job.genome), "epochs": epochs, "goes on": job.share < 1}
+        decided["keeps"] = "weights"
         decided |= self.common
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -303,8 +328,8 @@ class AgreementFitness:
     def common(self) -> dict[str, str]:
         """What decides the training of any genome; nothing of it is the site's."""
         return {
-            "taught": _digest(self.taught.samples.x, self.taught.targets),
-            "held out": _digest(self.held_out.samples.x),
+            "taught": self.taught.digest,
+            "held out": fingerprint(self.held_out.samples.x),
             "spec": repr(self.spec),
             "optimizer": repr(self.optimizer),
             "training": f"{self.seed}, {self.device}",
@@ -338,7 +363,7 @@ class _Trained:
     logits: Float[Tensor, "m classes"] | None  # of the held-out samples; None if it diverged
     passes: int
     site: int  # the site that took the passes
-    state: Mapping[str, Tensor]  # to go on with; empty at the end
+    state: Mapping[str, Tensor]  # to go on with; at the end the weights alone
 
     def write(self, path: Path) -> None:
         """Keep it."""
@@ -353,11 +378,3 @@ class _Trained:
         tensors, notes = read_tensors(path)
         of = int(notes["passes"]), int(notes["client"])
         return _Trained(tensors.get("logits"), *of, under(tensors, "state."))
-
-
-def _digest(*tensors: Tensor) -> str:
-    content = hashlib.sha256()
-    for t in tensors:
-        content.update(f"{t.dtype}{tuple(t.shape)}".encode())
-        content.update(t.contiguous().numpy().tobytes())
-    return content.hexdigest()

@@ -51,6 +51,7 @@ class Evaluator:
         advance: does jobs (`bounded`), and returns their outcomes in order.
         rules: `rungs`, `keep` and `seconds` count.
         size: of a genome's network, the second objective; None for none.
+        beside: told the first job of all, and jobs that are sure to follow, before any is done.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class Evaluator:
         advance: Callable[[list[Task]], Iterable[Outcome | WorkerDied]],
         rules: EvolutionConfig,
         size: Callable[[Genome], float] | None = None,
+        beside: Callable[[Task, list[Task]], None] = lambda _, __: None,
     ) -> None:
-        self._do, self._rules, self._size = advance, rules, size
+        self._do, self._rules, self._size, self._beside = advance, rules, size, beside
         self._reached: list[list[tuple[float, float]]] = [[] for _ in rules.rungs]
 
     def evaluate(self, generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
@@ -69,7 +71,10 @@ class Evaluator:
             _Run(Evaluation(genome, 0.0, generation, failed=False, size=size))
             for genome, size in zip(genomes, sizes, strict=True)
         ]
-        if self._reached and not any(self._reached):
+        if self._reached and not any(self._reached) and runs:
+            rung, seconds = self._rules.rungs[0], self._rules.seconds
+            first, *rest = ((TrainingJob(run.record.genome, rung), seconds) for run in runs)
+            self._beside(first, rest)
             self._train(runs[:1])  # the first of all goes to the end: there is a result early
         self._train([run for run in runs if not run.record.scores and not run.record.failed])
         return [run.record for run in runs]
@@ -196,6 +201,23 @@ def shared_out(
         if outcome is None:
             on_result(task)
     return outcomes
+
+
+def early(pool: Pool[Fitness], fitness: Fitness, first: Task, rest: Sequence[Task]) -> None:
+    """While another process is at the first job, do those that follow; where jobs are not shared
+    out among searches, nothing.
+
+    Args:
+        pool: of the search; one with several processes works off its own jobs alone.
+        fitness: keeps what is done, for whoever asks later.
+        first: job of the search.
+        rest: jobs that will follow.
+    """
+    if pool.workers > 1 or not isinstance(fitness, SharedFitness) or not fitness.keeps:
+        return
+    if _bounded(fitness.attempt, *first) is None:
+        for task in rest:
+            _bounded(fitness.attempt, *task)
 
 
 def _bounded(

@@ -25,7 +25,15 @@ from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import ndtr
 
-from panas.architecture.blocks import ConvBlock, PoolBlock, Shape, shape_after
+from panas.architecture.blocks import (
+    BUILT_IN,
+    Block,
+    ConvBlock,
+    DenseBlock,
+    PoolBlock,
+    Shape,
+    shape_after,
+)
 from panas.architecture.cost import block_cost
 from panas.architecture.genome import Genome
 from panas.evolution.records import GenomeScore
@@ -34,6 +42,7 @@ Features = Float[np.ndarray, "n f"]
 Values = Float[np.ndarray, " n"]
 
 SCALES, NOISES, LINEAR = (0.3, 0.5, 0.8, 1.2, 2.0, 4.0), (0.01, 0.05, 0.15, 0.4), (0.0, 0.3, 1.0)
+MATRICES = {"dense": 1, "gated": 2, "residual": 3}  # of a dense block, in place of a kernel's side
 TRUST = 0.3  # prior variance of the slope on capacity
 
 
@@ -71,7 +80,10 @@ class Promise:
 
 
 def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
-    """Depth to field of view, then `capacity`; a custom block is a convolution of kernel 1."""
+    """Depth to field of view, then `capacity`; a custom block is a convolution of kernel 1.
+
+    A dense block has the number of its matrices in place of a kernel's side, and no field of view.
+    """
     field, stride, own = 1, 1, 0
     parameters = macs = 0
     widths, kernels, pools = [shape[0]], list[int](), list[float]()
@@ -82,9 +94,9 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
             field, stride = field + stride, 2 * stride
             pools.append(position / len(genome.blocks))
         else:
-            kernels.append(block.kernel_size if isinstance(block, ConvBlock) else 1)
-            own += not isinstance(block, ConvBlock)
-            field += (kernels[-1] - 1) * stride
+            kernels.append(_kernel_of(block))
+            own += not isinstance(block, BUILT_IN)
+            field += (kernels[-1] - 1) * stride * isinstance(block, ConvBlock)
             widths.append(after[0])
         shape = after
     changes = sum(a != b for a, b in pairwise(widths))
@@ -110,6 +122,12 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
         ],
         dtype=float,
     )
+
+
+def _kernel_of(block: Block) -> int:
+    if isinstance(block, DenseBlock):
+        return MATRICES[block.kind]
+    return block.kernel_size if isinstance(block, ConvBlock) else 1
 
 
 class Predictor:

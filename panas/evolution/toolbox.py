@@ -20,7 +20,7 @@ et al. 2002 (NSGA-II).
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from deap import base, tools
@@ -31,7 +31,7 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, ResumableFitness
-from panas.evolution.halving import Evaluator, Task, by_map, in_pool
+from panas.evolution.halving import Evaluator, Task, by_map, early, in_pool
 from panas.evolution.records import Evaluation, EvolutionConfig, GenomeScore, History
 from panas.runtime.pool import Pool
 
@@ -210,7 +210,8 @@ def standard_toolbox(
     toolbox.register("mate", crossover, problem.space, rng=rng)
     toolbox.register("mutate", mutate, problem.space, rng=rng)
     rules = config if isinstance(problem.fitness, ResumableFitness) else replace(config, rungs=())
-    evaluator = Evaluator(by_map(toolbox, problem.fitness), rules, problem.size)
+    beside = partial(early, pool, problem.fitness)
+    evaluator = Evaluator(by_map(toolbox, problem.fitness), rules, problem.size, beside)
     toolbox.register("evaluate", evaluator.evaluate)
     toolbox.register("remember", evaluator.remember)
     spec = NetworkSpec(shape=problem.space.shape, classes=1, width=1)

@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from panas.data.samples import Samples
 from panas.features.exact import MapCost
 from panas.features.gabor import (
     LARGEST,
@@ -133,6 +134,10 @@ class GaborMap:
                 z = self.projection(features_of(images, self.bank, self.filters), LARGEST)
                 rows.append(unit_rows(z, usable))
         return torch.cat(rows)
+
+    def of(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """Unit rows (n, d) of samples."""
+        return self(samples.inputs())
 
     @property
     def gradient_path(self) -> GradientPath:

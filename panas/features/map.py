@@ -16,12 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
-from panas.features import images, tables
+from panas.features import axes, images, tables
 from panas.features.exact import MapCost
 from panas.features.gabor import cost_of_images
 from panas.features.projection import GradientPath
@@ -54,6 +55,9 @@ class FeatureMap(Protocol):
         finite or has no features. Its numbers are whole steps of 2^-20.
         """
 
+    def of(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """Rows (n, d) of samples: of their embeddings, where an encoder has made some."""
+
     @property
     def gradient_path(self) -> GradientPath | None:
         """Nearly the same rows, with gradients, for attacks; None where there are none."""
@@ -68,6 +72,7 @@ class FeatureMap(Protocol):
 RESTORE: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Tensor]], FeatureMap]] = {
     images.KIND: images.GaborMap.restored,
     tables.KIND: tables.TableMap.restored,
+    axes.KIND: axes.AxesMap.restored,
 }
 """By kind, how a map is made again of its JSON and its arrays."""
 
@@ -92,7 +97,29 @@ def fit_map(facts: Facts, public: Samples, d: int = WIDTH, *, labelled: bool = T
     if facts.columns:
         labels = public.y if labelled else None
         return tables.fit_table(facts.columns, public.inputs(), labels, d)
+    if facts.vectors:
+        return axes.fit_axes(public.inputs().flatten(1), d)
+    if facts.encoder:
+        return axes.fit_axes(_embeddings(public, facts.encoder.outputs), d, facts.encoder)
     return images.fit_gabor(facts.shape, public.inputs(), d)
+
+
+def _embeddings(public: Samples, outputs: int) -> Float[Tensor, "n e"]:
+    """Vectors of public samples; BadInput if an encoder has not made them."""
+    if not len(public):
+        return torch.empty(0, outputs)
+    e = public.embeddings
+    if e is None or e.shape[1] != outputs:
+        raise BadInput(
+            f"expected {outputs} numbers of the encoder for each public sample, got "
+            f"{'none' if e is None else e.shape[1]}; encode them with the run's encoder"
+        )
+    return e
+
+
+def values_of(facts: Facts) -> int:
+    """Numbers of a sample that a map of coordinates reads: no map has more of these."""
+    return facts.encoder.outputs if facts.encoder else math.prod(facts.shape)
 
 
 def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) -> FeatureMap:
@@ -106,7 +133,7 @@ def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) ->
 
     A table's map is of its labelled public rows, if there are any; else of all public samples.
     """
-    d = most if facts.columns else min(most, math.prod(facts.shape))
+    d = most if facts.columns else min(most, values_of(facts))
     if facts.columns and len(public):
         return fit_map(facts, public, d)
     seen = concat([replace(part, groups=None) for part in (public, unlabelled)])
@@ -118,6 +145,8 @@ def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
     if facts.columns:  # at most: public rows decide on columns and leaves beside the waves
         f = sum(column.width for column in facts.columns)
         return cost_of_rows(f, FOURIER + f + MOST_LEAVES, d)
+    if facts.vectors or facts.encoder:
+        return axes.cost_of_vectors(values_of(facts), d)
     return cost_of_images(facts.shape, d)
 
 

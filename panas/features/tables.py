@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from panas.data.files.columns import Column
+from panas.data.samples import Samples
 from panas.features.exact import MapCost, WholeMatrix, significant
 from panas.features.projection import (
     GradientPath,
@@ -80,6 +81,10 @@ class TableMap:
                 usable = part.isfinite().all(1)
                 rows.append(unit_rows(self.blocks.projected(part, self.projection), usable))
         return torch.cat(rows)
+
+    def of(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """Unit rows (n, d) of samples."""
+        return self(samples.inputs())
 
     @property
     def gradient_path(self) -> GradientPath | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
+from panas.architecture.blocks import BUILT_IN, Block, ConvBlock, DenseBlock, PoolBlock, Shape
 from panas.architecture.cost import LayerCost, cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -76,10 +76,12 @@ def short(number: int) -> str:
 
 def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box]:
     """The image, a box a block, adaptation layer and head."""
-    custom = [t for t in dict.fromkeys(map(type, genome.blocks)) if t not in (ConvBlock, PoolBlock)]
+    custom = [t for t in dict.fromkeys(map(type, genome.blocks)) if t not in BUILT_IN]
     looks = [_look(block, custom) for block in genome.blocks]
-    looks += [(("mean, linear", "adaptation"), GREEN), (("linear", "head"), GREEN)]
-    boxes = [Box(("image",), GREY, shape, (_text(shape),))]
+    is_row = isinstance(genome.blocks[0], DenseBlock)
+    adapt = "linear" if is_row else "mean, linear"
+    looks += [((adapt, "adaptation"), GREEN), (("linear", "head"), GREEN)]
+    boxes = [Box(("row" if is_row else "image",), GREY, shape, (_text(shape),))]
     for (words, colour), layer in zip(looks, table, strict=True):
         below = _text(layer.out_shape), f"{layer.parameters:,}", short(layer.macs)
         boxes.append(Box(words, colour, layer.out_shape, below))
@@ -92,6 +94,8 @@ def _look(block: Block, custom: Sequence[type]) -> tuple[tuple[str, str], str]:
         return (f"conv {k}×{k}", f"{block.out_channels} channels"), BLUE
     if isinstance(block, PoolBlock):
         return (f"{block.kind} pool", "2×2"), ORANGE
+    if isinstance(block, DenseBlock):
+        return (block.kind, f"{block.out_channels} features"), BLUE
     return (str(block), type(block).__name__), CUSTOM[custom.index(type(block)) % len(CUSTOM)]
 
 

@@ -19,6 +19,7 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.batches import batches_of, is_picture
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
+from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -96,8 +97,10 @@ class Classifier(ABC):
         return self.facts.class_names
 
     @abstractmethod
-    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Probability of each class of network inputs in [-1, 1]."""
+    def probabilities_of(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Probability of each class of samples, or of network inputs in [-1, 1]."""
 
     @torch.no_grad()
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
@@ -105,8 +108,8 @@ class Classifier(ABC):
         the path of a table, an archive or a folder (`panas.data.batches`)."""
         if isinstance(data, str | Path) and (self.facts.columns or not is_picture(data)):
             every = batches_of(str(data), self.facts)
-            return torch.cat([self.probabilities_of(batch.inputs) for batch in every])
-        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
+            return torch.cat([self.probabilities_of(batch.samples) for batch in every])
+        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts))
 
     def predict(self, data: Any) -> tuple[str, ...]:
         """The most probable class of each image or row, by name; `data` as for `probabilities`."""
@@ -152,8 +155,11 @@ class SavedNetwork(Classifier):
         """Number of classes."""
         return self.spec.classes
 
-    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Probability of each class of network inputs in [-1, 1]."""
+    def probabilities_of(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Probability of each class of samples, or of network inputs in [-1, 1]."""
+        x = samples if isinstance(samples, Tensor) else samples.inputs()
         return self.network(x).softmax(dim=1)
 
 

@@ -11,6 +11,7 @@ Source: Hinton, Vinyals and Dean 2015 (distillation); Beyer et al. 2022 (asking 
 each picture that the student sees); Zhang et al. 2018 and Yun et al. 2019 (blends and patches).
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from torch.nn import functional as F
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
-from panas.data.samples import Samples
+from panas.data.samples import Indices, Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.sgd import Batches, OptimizerConfig, Trainer
@@ -36,7 +37,7 @@ STUDENT = OptimizerConfig(
 )
 """The training that makes a genome's network a student; see `long_enough`."""
 
-STEPS, SHORT_STEPS = 1000, 300  # at least, of a student's training, and of one that ranks genomes
+STEPS, SHORT_STEPS = 800, 300  # at least, of a student's training, and of one that ranks genomes
 
 BATCH = 256  # pictures at a time
 
@@ -60,6 +61,24 @@ class SoftSamples:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def take(self, indices: Indices) -> "SoftSamples":
+        """Those at some places, in their order."""
+        return SoftSamples(self.samples.take(indices), self.targets[torch.as_tensor(indices)])
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of inputs and answers; labels play no part."""
+        return fingerprint(self.samples.x, self.targets)
+
+
+def fingerprint(*tensors: Tensor) -> str:
+    """A digest of tensors on the CPU, their types and shapes."""
+    content = hashlib.sha256()
+    for t in tensors:
+        content.update(f"{t.dtype}{tuple(t.shape)}".encode())
+        content.update(t.contiguous().numpy().tobytes())
+    return content.hexdigest()
 
 
 def long_enough(config: OptimizerConfig, samples: int, steps: int) -> OptimizerConfig:
@@ -135,7 +154,7 @@ def student_trainer(
 
 
 def made_of(samples: Samples, n: int, *, teacher: Teacher, rng: np.random.Generator) -> SoftSamples:
-    """n pictures made of two of the samples each, as bytes, and what a teacher answers to them.
+    """n pictures made of two of the samples each, and what a teacher answers to them.
 
     Args:
         samples: at least one, of pictures, not tables.
@@ -143,12 +162,23 @@ def made_of(samples: Samples, n: int, *, teacher: Teacher, rng: np.random.Genera
         teacher: answers to images in [-1, 1] by probabilities (b, classes).
         rng: draws pairs, shifts and blends.
     """
+    made = pictures_of_two(samples, n, rng)
+    answers = [teacher(made.inputs(part)) for part in torch.arange(n).split(BATCH)]
+    return SoftSamples(made, torch.cat(answers))
+
+
+def pictures_of_two(samples: Samples, n: int, rng: np.random.Generator) -> Samples:
+    """n pictures made of two of the samples each, as bytes; their labels are 0, and mean nothing.
+
+    Args:
+        samples: at least one, of pictures, not tables.
+        n: how many pictures to make, 0 or more.
+        rng: draws pairs, shifts and blends.
+    """
     at = torch.from_numpy(rng.integers(len(samples), size=n))
     parts = [pictures(samples, part, rng).add(1).mul(127.5).round() for part in at.split(BATCH)]
     x = torch.cat([part.clamp(0, 255).to(torch.uint8) for part in parts])
-    made = Samples(x, torch.zeros(n, dtype=torch.int64), samples.classes)
-    answers = [teacher(made.inputs(part)) for part in torch.arange(n).split(BATCH)]
-    return SoftSamples(made, torch.cat(answers))
+    return Samples(x, torch.zeros(n, dtype=torch.int64), samples.classes)
 
 
 def pictures(

@@ -23,6 +23,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "parquet": ("pyarrow",),
     "dicom": ("pydicom",),
+    "encoders": ("onnxruntime",),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9

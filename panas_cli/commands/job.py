@@ -12,7 +12,7 @@ from typing import Any
 from dprbft.config.files import build_config, first_run, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import read_sites, settings_file, sites_file
+from dprbft.paths import embeddings_folder, read_sites, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.progress.forecast import forecast
 from dprbft.run.sites.plan import site_names
@@ -22,7 +22,7 @@ from panas.runtime.device import device_named
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.options import Request
-from panas_cli.progress import Display
+from panas_cli.progress import Display, encoding_shown
 from panas_cli.text.joining import joining_price_line
 from panas_cli.text.sentences import price_lines
 
@@ -80,7 +80,8 @@ def start(
     # Several processes on one GPU only get into each other's way.
     workers = request.workers or (1 if device == "cuda" else default_workers())
     ground = Ground.of(run)
-    prepare(run, config, resume=request.resume, shared=shared)
+    with encoding_shown({"public samples": embeddings_folder(run)}):
+        prepare(run, config, resume=request.resume, shared=shared)
     return Job(config, run, device, workers, request.json, ground, chosen)
 
 

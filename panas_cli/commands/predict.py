@@ -17,12 +17,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dprbft.run.models import Model, SavedModels, models_of
+from dprbft.run.models import SavedModels, models_of
+from dprbft.site.directory import read_site
+from dprbft.site.embeddings import encoder_file
 from panas.api import load
 from panas.data.batches import are_files, batches_of
 from panas.data.files.dialect import Dialect
+from panas.features.encoders.files import load_encoder
+from panas.runtime.errors import BadInput
 from panas.runtime.store import copy_parts, write_parts
 from panas.training.checkpoint import Classifier
+from panas.training.linear.predictor import Predictor
+from panas_cli.options import Chosen
 
 New = tuple[str, Dialect]
 """Path of new samples, and how they are written where they are a table."""
@@ -31,26 +37,20 @@ DIGITS = ".6g"
 """Of a probability."""
 
 
-def predict(
-    source: Path,
-    new: New,
-    site: str | None,
-    model: Model | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def predict(source: Path, new: New, chosen: Chosen, *, out: Path | None, as_json: bool) -> None:
     """Classify new samples, and write class and probabilities of each.
 
     Args:
         source: a run's directory, or a file of a predictor or network.
         new: path of the samples, and how they are written where they are a table.
-        site: by name; None where there is one only.
-        model: predictor or network; None: the predictor, if there is one.
+        chosen: what of the source classifies.
         out: a .csv or .json; None: stdout.
         as_json: JSON on stdout in the place of CSV.
     """
-    saved: SavedModels = models_of(source, site)
-    classifier = load(saved.file(model))
+    saved: SavedModels = models_of(source, chosen.site)
+    classifier = load(saved.file(chosen.model))
+    if isinstance(classifier, Predictor) and classifier.encoder_facts:
+        classifier = classifier.with_encoder(load_encoder(_encoder(saved, chosen)))
     is_json = as_json or (out is not None and out.suffix.lower() == ".json")
     parts = (_json if is_json else _csv)(classifier, new)
     if out is None:
@@ -60,11 +60,22 @@ def predict(
         write_parts(out, parts)
 
 
+def _encoder(saved: SavedModels, chosen: Chosen) -> str:
+    """The file of the encoder: as given, or as the site's owner has named it."""
+    if chosen.encoder is not None:
+        return chosen.encoder
+    if saved.site is None:
+        raise BadInput(
+            f"expected the encoder that {saved.source} predicts with, got none; give --encoder FILE"
+        )
+    return encoder_file(saved.site.folder, read_site(saved.site.folder))
+
+
 def _rows(classifier: Classifier, new: New) -> Iterator[list[tuple[str, str, list[float]]]]:
     """Name, class and probabilities of each sample, a batch at a time."""
     data, dialect = new
     for batch in batches_of(data, classifier.facts, dialect=dialect):
-        p = classifier.probabilities_of(batch.inputs)
+        p = classifier.probabilities_of(batch.samples)
         yield list(zip(batch.names, classifier.names_of(p), p.tolist(), strict=True))
 
 

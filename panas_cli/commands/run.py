@@ -14,7 +14,7 @@ from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
-from dprbft.paths import is_hub, read_sites, sites_file
+from dprbft.paths import embeddings_folder, is_hub, read_sites, sites_file
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.hub import answer_caps, open_hub
@@ -34,7 +34,7 @@ from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 from panas_cli.commands.audit import steps
 from panas_cli.commands.job import Job, prices, show_forecast, start
 from panas_cli.options import Reach, Request
-from panas_cli.progress import Display
+from panas_cli.progress import Display, encoding_shown
 from panas_cli.text.output import show
 from panas_cli.text.sentences import PublicSamples, data_lines, seen_lines
 
@@ -115,8 +115,9 @@ def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iter
 
 
 NO_NETWORKS = (
-    "no public samples, so that networks have nothing to learn from: sites predict with heads "
-    "on the common map; --public-data or --unlabelled-data give them networks"
+    "no public samples: without them no network can be taught, and sites predict with heads on the "
+    "common map; --public-data or --unlabelled-data give some; with --set privacy.network=stays "
+    "each network learns from its site's own samples, and stays there"
 )
 MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""
@@ -141,7 +142,7 @@ def _stages(job: Job, reach: Reach) -> None:
     totals = event_counts(config, clients)
     with Display(brief=True) as display:
         display.say(f"run directory: {job.run}")
-        with opened(job, display, reach) as run:
+        with opened(job, display, reach) as run, encoding_shown(_places(run), display.say):
             there = begin(run, job.ground)
             stages = stages_of(config)
             for line in data_found(run):
@@ -169,6 +170,13 @@ def _stages(job: Job, reach: Reach) -> None:
             display.stage("audit", steps(clients, job.workers))
             with timed(job.run, "audit", lambda: is_done(job.run, "train"), anew=True):
                 audit_run(job.run, workers=job.workers, on_progress=display.report)
+
+
+def _places(run: OpenRun) -> dict[str, Path]:
+    """Folders in which sites on this machine keep embeddings, by their names; none elsewhere."""
+    if run.elsewhere or run.view.facts.encoder is None:
+        return {}
+    return {paths.name: embeddings_folder(paths.folder) for paths in run.view.sites}
 
 
 def _has_results(run: Path) -> bool:

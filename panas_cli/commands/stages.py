@@ -41,8 +41,8 @@ def search(request: Request, site: list[str] | None) -> None:
         if "search" not in stages_of(job.config):
             raise BadInput(
                 "expected public samples for networks to learn from, got none, so that there is "
-                "nothing to search; give --public-data or --unlabelled-data, or go on with "
-                f"`panas tune --out {job.run}`"
+                "nothing to search; give --public-data, --unlabelled-data or --set "
+                f"privacy.network=stays, or go on with `panas tune --out {job.run}`"
             )
         for line in prices(stage.run, ids):
             display.say(line)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dprbft.run.outcome import wilson
-from panas.architecture.blocks import ConvBlock, PoolBlock
+from panas.architecture.blocks import ConvBlock, DenseBlock, PoolBlock
 from panas.training.baselines import Baselines
 from panas.training.metrics import Metrics
 from panas_cli.report.charts.network import Layer, drawing
@@ -116,6 +116,8 @@ def _network(site: SiteFacts) -> Figure | None:
             name, what, look = "conv", f"{block.kernel_size}×{block.kernel_size}", "one"
         elif isinstance(block, PoolBlock):
             name, what, look = f"{block.kind} pool", "2×2", "two"
+        elif isinstance(block, DenseBlock):
+            name, what, look = block.kind, "layer", "one"
         elif block is not None:
             name, what, look = layer.name, "own block", "three"
         else:

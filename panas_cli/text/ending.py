@@ -283,13 +283,13 @@ def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
         lines.append(f"{_named(names)} did not finish; --resume continues when the data are back")
     if few := [s.name for s in result.sites if s.joined is not None and not s.counted]:
         lines.append(f"{_named(few)}: fewer than {FEWEST} test samples, in no mean; give more data")
-    behind = [
-        s.name
-        for s in result.sites
-        if s.counted
-        and s.network is not None
-        and s.network < max((s.joined or 0.0) - BEHIND, s.majority or 0.0)
-    ]
+    own = [(s, s.network) for s in result.sites if s.counted and s.network is not None]
+    behind = [s.name for s, network in own if network < (s.joined or 0.0) - BEHIND]
+    if below := [s.name for s, network in own if network < (s.majority or 0.0)]:
+        lines.append(
+            f"the own network of {_named(below)} is less accurate than the most frequent class; "
+            "predict with models/predictor.safetensors, or give more public samples"
+        )
     mean = result.means.get("network")
     if behind and mean is not None and mean < result.means.get("joined", 0.0) - BEHIND:
         lines.append(

@@ -82,7 +82,7 @@ def model_card(e: Exported) -> str:
 
 
 def _task(facts: Facts) -> str:
-    return "tabular-classification" if facts.columns else "image-classification"
+    return "image-classification" if facts.are_pictures else "tabular-classification"
 
 
 def _metadata(e: Exported) -> str:
@@ -145,6 +145,7 @@ def _about(e: Exported) -> str:
     saved = e.network
     weights = sum(p.numel() for p in saved.network.parameters())
     what = "rows of a table" if saved.facts.columns else "images"
+    what = "vectors" if saved.facts.vectors else what
     return (
         f"A small classifier of {what}, {weights:,} weights. panas has searched its architecture "
         "and trained it for one site of a federation. The file holds its weights, its "
@@ -178,6 +179,11 @@ def _input(e: Exported) -> str:
             f"## Input\n\n`{name}`: float64, (n, {len(facts.columns)}), for any n from 1 on. A "
             "column each, in this order; a missing cell is NaN. Scaling is part of the file.\n\n"
             f"| column | cells |\n|---|---|\n{lines}"
+        )
+    if facts.vectors:
+        return (
+            f"## Input\n\n`{name}`: float32, vectors of {w} numbers as they are, (n, 1, 1, {w}), "
+            "for any n from 1 on."
         )
     if facts.dtype == "uint8":
         values = "uint8, values 0 to 255"

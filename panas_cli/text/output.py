@@ -15,10 +15,12 @@ from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
-from dprbft.paths import ladder_picture
+from dprbft.paths import ladder_picture, predictor_file, read_sites, sites_file
 from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
+from panas.training.linear.predictor import read_predictor
+from panas.training.linear.speed import latency_of
 from panas.training.metrics import Metrics
 from panas_cli.text.ending import print_ending
 from panas_cli.text.joining import has_joined, kept_lines, span_text
@@ -161,6 +163,8 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
         f"down in {rounds}{'' if updates else '; the search sent nothing'}"
     )
     print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))
+    if line := _latency(run):
+        print_words(line)
     if audit:
         print_text("")
         show_audit(RunAudit.from_json(audit))
@@ -168,6 +172,20 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
     print_words(f"run directory: {run}")
     if ladder_picture(run).exists():
         print_words(f"picture of the sites' accuracies: {ladder_picture(run)}")
+
+
+def _latency(run: Path) -> str | None:
+    """What a network takes beside its teacher, at the first site here that has one."""
+    sites = read_sites(run) if sites_file(run).is_file() else ()
+    for site in sites:
+        path = predictor_file(site.home)
+        latency = latency_of(read_predictor(path)) if path.is_file() else None
+        if latency:
+            return (
+                f"one sample on one thread of this machine: the network of {site.name} takes "
+                f"{latency.network:.2g} ms, the common map with its heads {latency.teacher:.2g} ms"
+            )
+    return None
 
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:

@@ -20,6 +20,7 @@ from dprbft.run.events import (
 )
 from dprbft.run.view import RunView
 from dprbft.site.results.seen import SeenSamples
+from panas.data.encoder import EncoderFacts
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
 from panas_cli.text.joining import released_text, shares_text, tuned_text
@@ -164,6 +165,7 @@ def data_lines(
         same = min(sizes) == max(sizes)
         each = f" of {min(sizes):,}{'' if same else f' to {max(sizes):,}'} samples"
     lines = [f"{name}: {', '.join(result)}; {counted(sites, 'site')}{each}"]
+    lines += [f"encoder: {encoder_text(facts.encoder)}"] if facts.encoder else []
     labelled = counted(public.labelled, "sample")
     if public.labelled and public.unprotected:
         lines.append(f"public: {labelled} of this data set, which have NO protection")
@@ -178,7 +180,20 @@ def data_lines(
     return lines
 
 
+def encoder_text(encoder: EncoderFacts) -> str:
+    """An encoder, the pictures that it reads, and what it makes of them."""
+    channels, height, width = encoder.shape
+    colour = "grey" if channels == 1 else "colour"
+    means, deviations = (", ".join(f"{v:.3g}" for v in t) for t in (encoder.mean, encoder.std))
+    return (
+        f"{encoder.name} (SHA-256 {encoder.digest}...); {colour} pictures of {height} x {width}, "
+        f"mean {means}, deviation {deviations}; {counted(encoder.outputs, 'number')} each"
+    )
+
+
 def _shape(facts: Facts) -> str:
+    if facts.vectors:
+        return f"vectors of {counted(facts.shape[2], 'number')}"
     if facts.columns:
         return f"a table of {counted(len(facts.columns), 'column')}"
     channels, height, width = facts.shape

@@ -82,7 +82,14 @@ THOROUGH = {
     "joining_tables --data-root {} --seeds 2 --workers 1 --work {}": "methods auroc alone joined",
     "scale --sites 3 --participation 1 --rounds 1": "costs sites site_seconds server_seconds",
     "search --dataset digits --repetitions 1": "cost_ratio_to_plain_ga parts budgets",
+    "students_hold --data-root {} --dataset digits --public 60 --seeds 1 --workers 1"
+    " --set training.student_steps=5 --set search.student_steps=5 --set search.population=2"
+    " --set search.generations=0": "seed sites seconds predictor network majority bytes ms",
     "students --data-root {} --seeds 1 --workers 1 --work {}": "found runs cost sites front macs",
+    "table_ranks --data-root {} --genomes 2": "genomes ranks made public accuracy",
+    "table_students --data-root {} --seeds 1 --tables digits --public 40 --workers 1": (
+        "settings table public majority predictor network near furthest runs"
+    ),
 }
 
 ROWS = (
@@ -107,6 +114,9 @@ SMALLER: dict[str, Any] = {
     "students.SETTING": Setting("digits", 60, 0, 8.0, 2, 0.3),
     "students.SIMILAR": 0.5,
     "students.SITES": (1, 4),
+    "students_hold.EACH": 60,
+    "students_hold.OTHERS": 100,
+    "students_hold.SITES": 2,
     "students_world.SETTING": Setting("digits", 60, 0, 8.0, 2, 0.3),
     "students_world.long_enough": lambda config, *_: config,
 }

@@ -32,6 +32,11 @@ def table_facts(columns: tuple[Column, ...] = MIXED, classes: int = 2) -> Facts:
     return Facts(class_names=names, shape=(1, side, side), dtype="float32", columns=columns)
 
 
+def vector_facts(e: int, classes: int = 2) -> Facts:
+    names = tuple("abc"[:classes])
+    return Facts(class_names=names, shape=(1, 1, e), dtype="float32", unit=False, vectors=True)
+
+
 def drawn(facts: Facts, n: int, seed: int = 0) -> Samples:
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(rng.uniform(-1, 1, (n, *facts.shape)).astype(np.float32))

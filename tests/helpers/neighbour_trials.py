@@ -39,7 +39,7 @@ TRIALS: dict[str, Trial] = {
         Trial("joined, judged", "joined", merge(dict(STAYS), dict(JUDGED)), public=12),
         Trial("joined, pictures", "joined", STAYS, PICTURES, public=12),
         Trial("joined, protected", "joined", {}, public=12),
-        Trial("joined, tuned", "joined", {"tuning": {"trials": 2, "initial": 1}}, public=12),
+        Trial("joined, tuned", "joined", {"tuning": {"trials": 2}}, public=12),
         Trial("joined, groups", "joined", STAYS, GROUPED, public=12),
         Trial(
             "joined in a sum",

@@ -151,6 +151,9 @@ def test_it_says_what_the_audit_found(verdicts: tuple[str, str], says: str):
 def test_it_warns_only_where_somebody_should_act():
     sound = summary_of(*[spent(2.9)] * 4)
     assert warnings(sound, outcome(sound)) == []
+    own = {"best": 0.9, "selected": 0.9, "network": 0.29}
+    below = summary_of(site(name="a", accuracy=site()["accuracy"] | own), *[site()] * 7)
+    assert any("own network of a is less accurate" in x for x in warnings(below, outcome(below)))
     few, weak = site(samples={"test": 1}, name="small"), spent(8.0, delta=9e-3)
     networks = [spent(1.0, accuracy={"network": 0.5}) for _ in range(2)]
     bad = summary_of(few, weak, *networks) | {"absent": ["gone"], "network": "stays"}

@@ -33,6 +33,8 @@ from dprbft.site.directory import read_site, site_ledger
 from dprbft.site.joining import approved
 from dprbft.site.site import config_of, public_of
 from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.features.encoders.encoder import LARGEST
 from panas.features.gabor import BRIGHTEST
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
@@ -253,11 +255,23 @@ def _fits(path: Path, facts: Facts) -> bool:
     samples, none = read_samples(path, facts.classes), facts.no_samples()
     typed = samples.x.dtype == none.x.dtype and samples.y.dtype == torch.int64
     sized = samples.x.shape == (len(samples.y), *facts.shape) and samples.y.dim() == 1
+    if samples.files is not None or not _has_embeddings(samples, facts):
+        return False
     along = (samples.groups, samples.part)
     if not (typed and sized and len(samples)) or any(
         a is not None and a.shape != samples.y.shape for a in along
     ):
         return False
-    if samples.x.is_floating_point() and not bool((samples.x.abs() <= BRIGHTEST).all()):
+    most = LARGEST if facts.vectors else BRIGHTEST
+    if samples.x.is_floating_point() and not bool((samples.x.abs() <= most).all()):
         return False  # NaN is among these
     return int(samples.y.min()) >= 0 and int(samples.y.max()) < facts.classes
+
+
+def _has_embeddings(samples: Samples, facts: Facts) -> bool:
+    """Whether public samples have a vector each where the run has an encoder, and else none."""
+    vectors = samples.embeddings
+    if vectors is None or facts.encoder is None:
+        return vectors is None and facts.encoder is None
+    fits = vectors.shape == (len(samples.y), facts.encoder.outputs)
+    return fits and vectors.dtype == torch.float32 and bool((vectors.abs() <= LARGEST).all())

@@ -83,7 +83,7 @@ def share_of(site: Site) -> float:
         budget=budget,
         secure_sum=config.secure_sum,
     )
-    return release_share(pooling, Rows(site.phi(site.public.inputs()), site.public.y))
+    return release_share(pooling, Rows(site.phi.of(site.public), site.public.y))
 
 
 def planned_release(site: Site) -> Gaussian | Unprotected | None:

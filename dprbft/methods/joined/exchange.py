@@ -60,7 +60,7 @@ SMOKE: Mapping[str, Any] = {
 
 CPU: Mapping[str, Any] = {
     "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
-    "tuning": {"trials": 4, "initial": 3},
+    "tuning": {"trials": 4},
 }
 """Settings that take minutes with ten sites on one core."""
 
@@ -97,11 +97,11 @@ def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
     classes, phi = len(total.B), side.feature_map
     moments = seen = None
     if phi is not None:
-        z = phi(side.public.inputs())
+        z = phi.of(side.public)
         if len(z):
             moments = exact_moments(z, side.public.y, classes)
         if side.unlabelled is not None:
-            z = torch.cat([z, phi(side.unlabelled.inputs())])
+            z = torch.cat([z, phi.of(side.unlabelled)])
         seen = public_moments(z)
     head = shared_head(total, moments, len(side.public), seen)
     return Broadcast(round, head.float(), torch.zeros(classes))

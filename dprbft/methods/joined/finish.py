@@ -17,9 +17,9 @@ from dataclasses import replace
 import torch
 
 from dprbft.methods.joined.budget import alone_plan
+from dprbft.methods.joined.networks import lone_network, student
 from dprbft.methods.joined.residual import public_heads, trained, without_noise
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import lone_network, student
 from dprbft.paths import model_file, predictor_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.site import Site
@@ -45,10 +45,10 @@ def alone(site: Site, state: JoinedState) -> Predictor | None:
             candidates = _by_dp_sgd(site, state, heads)
         except BudgetExhausted:
             return None
-    models = public_models(site.public, table=bool(site.facts.columns))
+    models = public_models(site.public, table=not site.facts.are_pictures)
     candidates = replace(candidates, forest=models.forest, logistic=models.logistic)
     valid = site.data.validation
-    return weighed(candidates, valid.inputs(), valid.y, {})
+    return weighed(candidates, valid, {})
 
 
 def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:
@@ -100,7 +100,7 @@ def finish(site: Site, state: JoinedState) -> None:
         )
     shared = state.check_joined()
     heads = _with_home(site, state, {"shared": shared, **public_heads(site)})
-    of_public = public_models(site.public, table=bool(site.facts.columns))
+    of_public = public_models(site.public, table=not site.facts.are_pictures)
     candidates = Candidates(
         phi=site.phi,
         heads=heads,
@@ -114,17 +114,17 @@ def finish(site: Site, state: JoinedState) -> None:
     valid = site.data.validation
     promise = site.config.privacy.network if site.budget.private else "unprotected"
     notes = {"client": site.id, "network": promise, "facts": site.facts.to_json()}
-    predictor = weighed(candidates, valid.inputs(), valid.y, notes)
+    predictor = weighed(candidates, valid, notes)
     write_predictor(predictor_file(site.home), predictor)
     _report(site, state, predictor)
 
 
 def _report(site: Site, state: JoinedState, predictor: Predictor) -> None:
     test, c = site.data.test, predictor.candidates
-    probabilities = predictor.probabilities_of(test.inputs())
-    values = c.logits(test.inputs())
+    probabilities = predictor.probabilities_of(test)
+    values = c.logits(test)
     rival = alone(site, state) if site.config.federation.baselines else None
-    lone = None if rival is None else rival.probabilities_of(test.inputs())
+    lone = None if rival is None else rival.probabilities_of(test)
     joined, network = _right(probabilities, test), values.get("network")
     SiteReport(
         samples=sizes(site),

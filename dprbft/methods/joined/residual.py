@@ -102,7 +102,7 @@ def public_heads(site: Site) -> dict[str, Weights]:
     public = site.public
     if not len(public):
         return {}
-    rows = Rows(site.phi(public.inputs()), public.y)
+    rows = Rows(site.phi.of(public), public.y)
     return {"public": fit_public_head(rows, public.classes)}
 
 

@@ -13,7 +13,6 @@ from dprbft.methods.joined.exchange import join
 from dprbft.methods.joined.finish import finish
 from dprbft.methods.joined.residual import with_residual
 from dprbft.methods.joined.state import ROUND, JoinedState
-from dprbft.methods.joined.student import learnt_from
 from dprbft.methods.joined.student_search import search_student
 from dprbft.methods.joined.tuning import tune_residual
 from dprbft.methods.preparation import search_once, tune_once
@@ -60,7 +59,7 @@ def train(site: Site, content: bytes) -> None:
     """Steps 4 to 6."""
     state = JoinedState.read(site)
     state.check_joined()
-    if len(learnt_from(site)):
+    if site.config.has_networks:
         SearchRecord.read(site.home)  # BadInput before the search, and before a sample is read
     if not state.adapted:
         state = with_residual(site, state)

@@ -1,110 +1,154 @@
-"""A site's own evolved network: the student of what it has joined and adapted.
+"""What a site's network, its student, learns: public samples, and what teachers answer to them.
 
-Its teacher is the shared head with the site's log prior and residual, asked about public samples:
-post-processing of what the ledger covers. So the network's weights cost nothing more, and may be
-shown. Where `privacy.network` is "stays" it learns from the site's own samples besides, without
-noise: then it must not be.
+The site's teacher is the head that it builds on with its log prior and residual; the shared head by
+itself teaches what is the same for all sites. Either answers rows of the common map, which are
+computed once. Where images are few, pictures are made of two of them each, once for all sites.
+
+Of a table rows are made of public ones (`panas.training.made_rows`), and the models of public rows
+teach, too (`rows_teacher`).
+
+Privacy: answers to public samples are post-processing of what the ledger covers.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dprbft.methods.joined.residual import public_heads
-from dprbft.methods.joined.state import ROUND, JoinedState
-from dprbft.site.results.records import SearchRecord
+from dprbft.methods.joined.residual import head_of, public_heads
+from dprbft.methods.joined.state import JoinedState
+from dprbft.paths import embeddings_folder
+from dprbft.site.directory import read_site
+from dprbft.site.embeddings import site_encoder
 from dprbft.site.site import Site
 from panas.data.facts import Facts
-from panas.data.samples import Samples, concat
-from panas.runtime.seeds import stream, torch_generator
-from panas.training.checkpoint import SavedNetwork
-from panas.training.distillation import (
-    STUDENT,
-    SoftSamples,
-    Teacher,
-    distil,
-    long_enough,
-    moved,
-)
-from panas.training.linear.predictor import Candidates
-from panas.training.sgd import OptimizerConfig, fit
+from panas.data.samples import Samples, concat, digest
+from panas.features.encoders.cache import with_embeddings
+from panas.runtime.seeds import stream
+from panas.runtime.store import exclusive, read_tensors, write_tensors
+from panas.training.distillation import Teacher, pictures_of_two
+from panas.training.linear.predictor import Candidates, weighed
+from panas.training.linear.public_models import public_models
+from panas.training.linear.residual import residual_logits
+from panas.training.linear.ridge import logits
+from panas.training.made_rows import Layout, rows_of_rows
 
 MANY = 1000
 """Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
 
+PICTURES = 4000
+"""Made of two where images are few; a student of 1,000 steps sees each of them eight times."""
 
-def student(site: Site, state: JoinedState) -> SavedNetwork | None:
-    """The network of the site's genome, distilled; None without samples, or if it diverged."""
-    inputs = learnt_from(site)
-    if not len(inputs):
-        return None
-    rng = stream(site.config.seed, "client", site.id, "student")
-    started, ask = _untrained(site, torch_generator(rng)), teacher(site, state)
-    taught = SoftSamples(inputs, ask(inputs.inputs()))
-    distil(
-        started.bottom,
-        started.head,
-        taught,
-        config=_training(site, len(inputs)),
-        rng=rng,
-        teacher=ask if are_few(site.facts, len(inputs)) else None,
+
+ROWS = 4000
+"""Rows, made of public ones, that a student of a table learns from."""
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Public samples, and their rows of the common map, for teachers to answer."""
+
+    samples: Samples
+    z: Float[Tensor, "n d"]
+
+    def some(self, n: int, rng: np.random.Generator) -> "Lessons":
+        """n of them, drawn without replacement; all where they are fewer."""
+        at = torch.from_numpy(rng.permutation(len(self.samples))[:n])
+        return Lessons(self.samples.take(at), self.z[at])
+
+
+def lessons_of(site: Site, inputs: Samples) -> Lessons:
+    """What students learn: the same at all sites.
+
+    Args:
+        site: whose common folder keeps what is made.
+        inputs: at least one public sample.
+    """
+    if not (site.facts.are_rows or are_few(site.facts, len(inputs))):
+        return Lessons(without_embeddings(inputs), site.rows(inputs).z)
+    path = site.common / f"made-{digest(inputs)[:32]}.safetensors"
+    with exclusive(path):
+        if not path.is_file():
+            rng = stream(site.config.seed, "students", "pictures")
+            made = made_of_these(site.facts, inputs, rng)
+            write_tensors(path, {"x": made.x, "z": site.rows(in_common(site, made)).z}, {})
+        kept, _ = read_tensors(path)
+    x = kept["x"]
+    return Lessons(Samples(x, torch.zeros(len(x), dtype=torch.int64), inputs.classes), kept["z"])
+
+
+def made_of_these(facts: Facts, inputs: Samples, rng: np.random.Generator) -> Samples:
+    """Samples made of others: rows of rows, and pictures of two each.
+
+    Args:
+        facts: what is public of the data.
+        inputs: at least one sample.
+        rng: draws what they are made of.
+    """
+    if facts.are_rows:
+        return rows_of_rows(inputs, Layout.of(facts), ROWS, rng)
+    few = MANY if facts.encoder else PICTURES  # an encoder takes its time
+    return pictures_of_two(without_embeddings(inputs), few, rng)
+
+
+def without_embeddings(samples: Samples) -> Samples:
+    """The samples as networks read them."""
+    return replace(samples, embeddings=None, files=None)
+
+
+def in_common(site: Site, samples: Samples) -> Samples:
+    """Public samples with their embeddings, kept for all sites, where the facts have an encoder."""
+    if site.facts.encoder is None:
+        return samples
+    encoder = site_encoder(site.paths.folder, read_site(site.paths.folder), site.facts.encoder)
+    return with_embeddings(samples, encoder, embeddings_folder(site.common))
+
+
+def taught_to_student(facts: Facts, inputs: int) -> int:
+    """How many samples a student's steps are counted by where so many are public."""
+    return ROWS if facts.are_rows and inputs else inputs
+
+
+def answers_to(site: Site, state: JoinedState, lessons: Lessons) -> Float[Tensor, "n classes"]:
+    """What the site's teacher, its own protected predictor, answers to rows of public samples.
+
+    Args:
+        site: for heads of public samples.
+        state: of the site, with its residual where it has one.
+        lessons: public samples, and their rows of the common map.
+    """
+    if site.facts.columns:
+        return rows_teacher(site, state)(lessons.samples.inputs())
+    z = lessons.z
+    head, residual = head_of(site, state), state.linear()
+    if residual is None:
+        return (logits(state.check_joined(), z) + state.log_prior).softmax(1)
+    base = state.log_prior if head is None else logits(head, z) + state.log_prior
+    with torch.no_grad():
+        return (base + residual_logits(residual, z)).softmax(1)
+
+
+def rows_teacher(site: Site, state: JoinedState) -> Teacher:
+    """The average of a table's protected candidates, as it is before validation samples are seen.
+
+    Validation samples would be covered by nothing. The forest and the regression of public rows
+    count in what the site predicts with, so the student learns from them, too.
+    """
+    models, none = public_models(site.public, table=True), site.facts.no_samples()
+    candidates = Candidates(
+        phi=site.phi,
+        heads={"shared": state.check_joined(), **public_heads(site)},
+        log_prior=state.log_prior,
+        residual=state.linear(),
+        over=state.over,
+        forest=models.forest,
+        logistic=models.logistic,
     )
-    if site.config.stays:
-        _from_own_samples(site, started, rng)
-    return _if_finite(started)
-
-
-def lone_network(site: Site) -> SavedNetwork | None:
-    """A network of the site's genome that has learnt from labelled public samples and, without
-    noise, from the site's own: it must stay. None without a genome, or if it diverged."""
-    if not len(learnt_from(site)):
-        return None  # none was searched
-    rng = stream(site.config.seed, "client", site.id, "lone network")
-    started = _untrained(site, torch_generator(rng))
-    if len(site.public):
-        config = _training(site, len(site.public))
-        fit(started.bottom, started.head, site.public, config=config, rng=rng)
-    _from_own_samples(site, started, rng)
-    return _if_finite(started)
-
-
-def _training(site: Site, samples: int) -> OptimizerConfig:
-    config = long_enough(STUDENT, samples, site.config.training.student_steps)
-    return replace(config, train_head=site.spec.head_moves)
-
-
-def _untrained(site: Site, generator: torch.Generator) -> SavedNetwork:
-    genome, spec = SearchRecord.read(site.home).genome, site.spec
-    bottom = spec.bottom(genome, generator).to(site.device)
-    head = spec.head(generator).to(site.device)
-    promise = site.config.privacy.network if site.budget.private else "unprotected"
-    about = {"client": site.id, "round": ROUND, "network": promise}
-    return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
-
-
-def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:
-    """Train in place without noise, if there are samples; images are moved a little each time."""
-    config = replace(site.config.training.warm, train_head=site.spec.head_moves)
-    own, seed = site.data.train, int(rng.integers(2**32))
-    if not len(own):
-        return
-
-    def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
-
-    batches = None if site.facts.columns else each_moved
-    fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
-
-
-def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
-    """The network, to predict with; None if its training diverged: the site does without it."""
-    modules = (trained.bottom, trained.head)
-    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
-        return None
-    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
+    beforehand = weighed(candidates, none, {})
+    return lambda x: beforehand.probabilities_of(x).float()
 
 
 def learnt_from(site: Site) -> Samples:
@@ -113,33 +157,37 @@ def learnt_from(site: Site) -> Samples:
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def teacher(site: Site, state: JoinedState) -> Teacher:
-    """The site's own protected predictor: what it answers to public samples."""
-    candidates = Candidates(
-        phi=site.phi,
-        heads={"shared": state.check_joined(), **public_heads(site)},
-        log_prior=state.log_prior,
-        residual=state.linear(),
-        over=state.over,
-    )
+Asked = Samples | Float[Tensor, "n c h w"]
+"""Samples, or network inputs in [-1, 1]."""
 
-    def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        values = candidates.logits(x)
-        if "residual" in values:
-            return values["residual"].softmax(1)
-        return (values["shared"] + state.log_prior).softmax(1)
-
-    return answers
+AnyTeacher = Callable[[Asked], Float[Tensor, "n classes"]]
+"""Probabilities that a teacher gives them."""
 
 
-def shared_teacher(site: Site, state: JoinedState) -> Teacher:
+def shared_teacher(site: Site, state: JoinedState) -> AnyTeacher:
     """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
     candidates = Candidates(phi=site.phi, heads=heads, log_prior=torch.zeros(len(shared)))
-    return lambda x: candidates.logits(x)["shared"].softmax(1)
+    return lambda asked: candidates.logits(asked)["shared"].softmax(1)
+
+
+def encoding_once(site: Site, ask: AnyTeacher) -> AnyTeacher:
+    """The teacher, for which each made picture is encoded once for all sites on this machine.
+
+    Privacy: made pictures are of public samples; so the folder may be a common one.
+    """
+    if site.facts.encoder is None:
+        return ask
+
+    def answers(x: Asked) -> Float[Tensor, "n classes"]:
+        assert isinstance(x, Tensor)
+        made = Samples(x.float(), torch.zeros(len(x), dtype=torch.int64), site.facts.classes)
+        return ask(in_common(site, made))
+
+    return answers
 
 
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
-    return not facts.columns and inputs < MANY
+    return facts.are_pictures and inputs < MANY

@@ -25,7 +25,14 @@ import numpy as np
 import torch
 
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import MANY, are_few, learnt_from, shared_teacher
+from dprbft.methods.joined.student import (
+    MANY,
+    AnyTeacher,
+    are_few,
+    encoding_once,
+    learnt_from,
+    shared_teacher,
+)
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
 from panas.data.facts import Facts
@@ -41,7 +48,9 @@ from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import SearchPlan
-from panas.training.distillation import SoftSamples, Teacher, long_enough, made_of
+from panas.training.common import want
+from panas.training.distillation import SoftSamples, long_enough, made_of
+from panas.training.made_rows import Layout, made_rows
 
 
 def search_in_common(
@@ -108,6 +117,7 @@ def _lines(path: Path, problem: SearchProblem, site: int) -> Sequence[Mapping[st
 
 HELD_OUT = 0.3  # share of the public samples that a student is not taught
 MADE = (MANY, 300)  # pictures that are taught, and that judge, where images are few
+MADE_ROWS = (1000, 1000)  # rows made of a table's public ones, that are taught, and that judge
 
 
 def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
@@ -124,40 +134,60 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
             f"expected public samples for networks to learn from, got {len(inputs)}; give "
             "data.public_data or data.unlabelled_data"
         )
-    seed = site.config.seed
-    taught, held_out = _lessons(inputs, shared_teacher(site, state), site)
-    alike = AgreementFitness(
+    alike = common_fitness(site, state)
+    problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
+    rng = stream(site.config.seed, "students")
+    result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
+    chosen = chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
+    want(site.common, chosen.best)
+    return chosen
+
+
+def common_fitness(site: Site, state: JoinedState) -> AgreementFitness:
+    """The fitness of all sites' searches: agreement with the shared head, all classes alike.
+
+    Args:
+        site: whose public samples are looked at, at least two.
+        state: of a site that has the shared head.
+    """
+    search = site.config.search
+    taught, held_out = _lessons(learnt_from(site), shared_teacher(site, state), site)
+    return AgreementFitness(
         taught=taught,
         held_out=held_out,
-        histogram=torch.ones(plan.spec.classes),
-        spec=plan.spec,
-        optimizer=long_enough(plan.optimizer, len(taught), site.config.search.student_steps),
-        seed=seed,
+        histogram=torch.ones(site.spec.classes),
+        spec=site.spec,
+        optimizer=long_enough(search.optimizer, len(taught), search.student_steps),
+        seed=site.config.seed,
         site=site.id,
         cache=site.common,
-        device=plan.device,
+        device=str(site.device),
     )
-    problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
-    rng = stream(seed, "students")
-    result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
-    return chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
 
 
-def _lessons(inputs: Samples, ask: Teacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
+def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples, SoftSamples]:
     """What students are taught, and what they are judged by, none of it made of the same samples.
 
-    Where images are few, pictures made of them: a dozen samples would rank genomes by chance.
+    Where images are few, pictures made of them: a dozen samples would rank genomes by chance. Of a
+    table always rows made of public ones.
     """
     rng = stream(site.config.seed, "student", "held-out")
     order = torch.from_numpy(rng.permutation(len(inputs)))
     rest, taught = order.tensor_split([_held_out(len(inputs))])
     parts = [inputs.take(at) for at in (taught, rest)]
-    if are_few(site.facts, len(inputs)):
+    if site.facts.are_rows:
+        layout = Layout.of(site.facts)
         first, last = (
-            made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
+            made_rows(part, layout, n, teacher=ask, rng=rng)
+            for part, n in zip(parts, MADE_ROWS, strict=True)
+        )
+    elif are_few(site.facts, len(inputs)):
+        first, last = (
+            made_of(part, n, teacher=encoding_once(site, ask), rng=rng)
+            for part, n in zip(parts, MADE, strict=True)
         )
     else:
-        first, last = (SoftSamples(part, ask(part.inputs())) for part in parts)
+        first, last = (SoftSamples(part, ask(part)) for part in parts)
     return first, last
 
 
@@ -165,6 +195,8 @@ def taught_to_candidates(facts: Facts, inputs: int) -> int:
     """How many samples each candidate is taught where so many are public; 0 of fewer than two."""
     if inputs < 2:
         return 0
+    if facts.are_rows:
+        return MADE_ROWS[0]
     return MADE[0] if are_few(facts, inputs) else inputs - _held_out(inputs)
 
 

@@ -149,7 +149,7 @@ class Rehearsal:
         data = proxy_data(self.public, mix, samples=self.units, rng=rng)
 
         def rows(samples: Samples) -> Rows:
-            return Rows(self.phi(samples.inputs()), samples.y)
+            return Rows(self.phi.of(samples), samples.y)
 
         train, validation = rows(data.train), rows(data.validation)
         # A head that has not seen them stands for the shared one, which may have.
@@ -249,9 +249,14 @@ def rehearsal_of(site: Site) -> Rehearsal:
         budget=site.budget,
         histogram_share=site.histogram_share,
         release_share=(privacy.release_share or RELEASE_SHARE) if state.joins else 0.0,
-        config=site.config.tuning.config,
+        config=_half_drawn(site.config.tuning.config),
         seed=site.config.seed,
     )
+
+
+def _half_drawn(config: TuningConfig) -> TuningConfig:
+    """Half of the trials are drawn, and the rest proposed by what these have shown."""
+    return replace(config, initial=max(1, math.ceil(config.trials / 2)))
 
 
 def _labelled(site: Site) -> Samples:
@@ -260,7 +265,7 @@ def _labelled(site: Site) -> Samples:
     state, known = JoinedState.read(site), replace(site.public, groups=None, part=None)
     if len(known) >= FEWEST or not len(site.unlabelled) or not state.joins or state.shared is None:
         return known
-    answers = shared_teacher(site, state)(site.unlabelled.inputs())
+    answers = shared_teacher(site, state)(site.unlabelled)
     generator = torch_generator(stream(site.config.seed, "drawn labels"))
     drawn = torch.multinomial(answers.cpu(), 1, generator=generator).squeeze(1)
     return concat([known, replace(site.unlabelled, y=drawn, groups=None, part=None)])

@@ -89,9 +89,10 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
         device: "cpu" or "cuda".
     """
     spec, rng = spec_of(run.config, run.view.facts), stream(run.config.seed, "forecast")
-    space = search_space(run.config, spec, None)
+    space = search_space(run.config, run.view.facts, None)
     view = run.view
-    phi = None if view.feature_map is None or view.facts.columns else view.feature_map
+    facts = view.facts  # an encoder's pace is not that of a map
+    phi = view.feature_map if facts.are_pictures and not facts.encoder else None
     work = _Work(spec, phi, device, run.config.some_private, run.config.seed)
     count, prior = max(GENOMES, 2 * workers), prior_of(spec.shape)
     drawn = [random_genome(space, rng) for _ in range(run.config.search.evolution.seeding * count)]

@@ -7,11 +7,12 @@ slowness now.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dprbft.config.schema import RunConfig
-from dprbft.methods.joined.student import are_few
+from dprbft.methods.joined.networks import steps_of_student
+from dprbft.methods.joined.student import PICTURES, are_few
 from dprbft.methods.joined.student_search import taught_to_candidates
 from dprbft.methods.joined.tuning import FEWEST, JUDGES, NEAR, SIZE, SKEWS
 from dprbft.run.progress.pace import Pace
@@ -37,6 +38,7 @@ ROUND = 0.1  # of a round, beside training
 MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
 DECODED = 32  # pictures of a decoder's step
+GENOMES = 3  # that sites choose among them all, about, whose students are trained once each
 
 
 @dataclass(frozen=True)
@@ -84,35 +86,50 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
         taught = taught_to_candidates(data.facts, data.inputs)
         short = long_enough(config.search.optimizer, taught, config.search.student_steps)
         one = LATER * _training(short, taught, pace)
-        groups = stretches(config.search.evolution)
+        groups = stretches(config.search.evolution, shared=config.federation.clients > 1)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
         search = Cost(each=DRAWN * s, common=common)
     else:
         one = NOISE_STEPS * pace.plain(NOISE_BATCH)
         search = Cost(each=DRAWN * s + candidates * one)
-    own, few = config.training.warm, are_few(data.facts, data.inputs)
     train = s * (REPORT + CALIBRATION + (TABLE if data.facts.columns else 0.0))
-    networks = 0.0
-    if data.inputs:
-        long = long_enough(STUDENT, data.inputs, config.training.student_steps)
-        networks = _training(long, data.inputs, chosen)
-        networks += few * long.epochs * data.inputs * chosen.picture
-        if config.stays:
-            networks += _training(own, data.own, chosen)
-    if config.federation.baselines:
-        train += ALONE * s
-        if config.stays and data.inputs:
-            long = long_enough(STUDENT, data.public, config.training.student_steps)
-            networks += (data.public > 0) * _training(long, data.public, chosen)
-            networks += _training(own, data.own, chosen)
+    train += ALONE * s * config.federation.baselines
+    networks = _networks(config, data, chosen)
     is_sum = config.secure_sum
     return {
         "join": Cost(each=JOIN * s, once=JOIN * s),
         "search": search,
         "tune": _rehearsals(config, data, s),
-        "train": Cost(each=train + networks),
+        "train": replace(networks, each=train + networks.each),
         "audit": Cost(each=s * MEMBERSHIP if is_sum else _attacks(config, data, s), once=AUDIT * s),
     }
+
+
+def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
+    """Students, and where networks stay those that sites would have by themselves."""
+    if not config.has_networks:
+        return Cost()
+    if not data.inputs:
+        return Cost(each=_of_own_samples(config, data, chosen))
+    kinds = min(config.federation.clients, GENOMES)
+    steps = steps_of_student(config, data.facts, data.inputs)
+    seconds = chosen.plain(STUDENT.batch_size)
+    common, each = [(kinds, steps.common * seconds)], steps.own * seconds
+    if config.stays:
+        lone = config.federation.baselines
+        each += (1 + lone) * _training(config.training.warm, data.own, chosen)
+        if lone and data.public:
+            labelled = long_enough(STUDENT, data.public, config.training.student_steps)
+            common.append((kinds, _training(labelled, data.public, chosen)))
+    made = PICTURES * chosen.picture if are_few(data.facts, data.inputs) else 0.0
+    return Cost(each=each, common=tuple(common), once=made)
+
+
+def _of_own_samples(config: RunConfig, data: Data, chosen: Pace) -> float:
+    """Seconds of networks that stay, where nothing is public."""
+    seconds = config.training.student_steps * chosen.plain(STUDENT.batch_size)
+    labels = _training(config.training.warm, data.own, chosen)
+    return seconds + (1 + config.federation.baselines) * labels
 
 
 def _rehearsals(config: RunConfig, data: Data, s: float) -> Cost:
@@ -180,20 +197,28 @@ def candidates_of(config: RunConfig) -> int:
     return evolution.first + evolution.generations * evolution.children
 
 
-def stretches(evolution: EvolutionConfig) -> list[tuple[int, float]]:
+def stretches(evolution: EvolutionConfig, *, shared: bool = False) -> list[tuple[int, float]]:
     """Candidates and the share of a training that they get, group after group, as slower ones stop.
 
     Where there are rungs, the first candidate of all is trained to the end before the others begin.
+
+    Args:
+        evolution: sizes and rungs.
+        shared: whether searches share their candidates out: then others begin beside the first.
     """
     result, rungs = list[tuple[int, float]](), (*evolution.rungs, 1.0)
     for generation in range(evolution.generations + 1):
         going, before = evolution.children if generation else evolution.first, 0.0
+        beside = 0
         if not generation and evolution.rungs:
-            result.append((1, 1.0))
             going -= 1
+            if shared:  # the first one counts as so many jobs of the first rung
+                beside = round(1 / rungs[0])
+            else:
+                result.append((1, 1.0))
         for rung in rungs:
-            result.append((going, rung - before))
-            going, before = math.ceil(evolution.keep * going), rung
+            result.append((going + beside, rung - before))
+            going, before, beside = math.ceil(evolution.keep * going), rung, 0
     return [(n, share) for n, share in result if n]
 
 

@@ -20,6 +20,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import (
     SitePaths,
     declared_file,
+    embeddings_folder,
     facts_file,
     map_file,
     public_file,
@@ -32,6 +33,7 @@ from dprbft.paths import (
 from dprbft.simulation.federation import NAME, load_federation, make_sites, one_run_settings
 from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
+from dprbft.site.embeddings import encoder_file, noted
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.load import (
@@ -45,6 +47,8 @@ from panas.data.remarks import of_classes, of_limit, remarks
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
+from panas.features.encoders.cache import with_embeddings
+from panas.features.encoders.files import deferred, load_encoder
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -81,6 +85,7 @@ def _of_public(config: RunConfig) -> tuple[Facts, Samples]:
     assert source.public_data is not None
     raw = _public(config, source.public_reading)
     facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
+    facts = encoded_facts(config, facts)
     return facts, _kept_public(raw, facts, config)
 
 
@@ -94,10 +99,12 @@ def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, 
     _check_classes(declared)
     if source.public_data is None:
         whole = replace(first, class_names=classes or _union(declared.values()))
+        whole = encoded_facts(config, whole)
         return whole, whole.no_samples()
     raw = _public(config, reading_of(first, source.public_reading.table))
     names = [*raw.class_names, *_union(declared.values())]
     whole = replace(first, class_names=classes or tuple(dict.fromkeys(names)))
+    whole = encoded_facts(config, whole)
     if unscaled := [c.name for c in first.columns if c.kind == "number" and c.reach is None]:
         warnings.warn(
             f"sites declare no scale of {len(unscaled)} columns, as {unscaled[0]!r}; with `panas "
@@ -183,17 +190,19 @@ class SitesPlan:
     unlabelled: Samples  # public ones without labels
     make: Callable[[], tuple[SitePaths, ...]]  # where there are some already, keeps them
     samples: int | None = None  # training samples of a site, about, where they are public
+    encoder: str | None = None  # file that encodes public samples, where the facts have one
 
     def write(self, run: Path) -> None:
         """Make the sites, and note where they are; that comes last, so that a kill is made good."""
         sites = self.make()
-        if len(self.public):
-            write_samples(public_file(run), self.public)
-        if len(self.unlabelled):
-            write_samples(unlabelled_file(run), self.unlabelled)
+        public, unlabelled = (self._encoded(part, run) for part in (self.public, self.unlabelled))
+        if len(public):
+            write_samples(public_file(run), public)
+        if len(unlabelled):
+            write_samples(unlabelled_file(run), unlabelled)
         if self.config.federation.family.has_map:
             width = width_of_map(self.config, self.facts, len(self.public), self.samples)
-            feature_map = common_map(self.facts, self.public, self.unlabelled, width)
+            feature_map = common_map(self.facts, public, unlabelled, width)
             write_map(map_file(run), feature_map)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
@@ -201,13 +210,42 @@ class SitesPlan:
         else:
             write_sites(run, sites)
 
+    def _encoded(self, samples: Samples, run: Path) -> Samples:
+        """Public samples with their vectors, where the run has an encoder."""
+        if self.facts.encoder is None or not len(samples):
+            return samples
+        if self.encoder is None:
+            raise BadInput(
+                f"expected the file of the encoder {self.facts.encoder.name} for public samples, "
+                "got none; give network.encoder (--encoder FILE)"
+            )
+        place, encoder = embeddings_folder(run), deferred(self.encoder, self.facts.encoder)
+        with noted(place) as note:
+            return replace(with_embeddings(samples, encoder, place, note), files=None)
+
+
+def encoded_facts(config: RunConfig, facts: Facts) -> Facts:
+    """Facts with the encoder of the settings; BadInput if sites declare another, or none."""
+    if config.network.encoder is None:
+        return facts
+    encoder = load_encoder(config.network.encoder).facts
+    if config.federation.sites or config.federation.facts:
+        own = facts.encoder
+        if different := encoder.differs_from(own):
+            raise BadInput(
+                f"expected sites that declare the encoder {encoder.name} (SHA-256 "
+                f"{encoder.digest}...), got {different}; `panas site declare` declares it"
+            )
+    return replace(facts, encoder=encoder)
+
 
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
     plans = {f.remote: _plan_of_remote, f.sites: _plan_of_sites, f.client_data: _plan_of_files}
     plan = next((plan for names, plan in plans.items() if names), _plan_of_simulation)
-    return plan(run, config)
+    result = plan(run, config)
+    return replace(result, encoder=config.network.encoder or result.encoder)
 
 
 def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
@@ -225,6 +263,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
             raise BadInput(f"expected declared facts at {path}, found none; check --facts")
         facts = Facts.from_json(read_json(Path(path)))
         facts = replace(facts, class_names=config.federation.classes or facts.class_names)
+        facts = encoded_facts(config, facts)
         public = facts.no_samples()
         if source.public_data is not None:
             how = reading_of(facts, source.public_reading.table)
@@ -240,7 +279,9 @@ def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
             "some; their owners give them (panas site init --range, --bits)"
         )
     facts, public = shared(config, {paths.name: declared_facts(paths) for paths in sites})
-    return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites)
+    first, settings = sites[0].folder, read_site(sites[0].folder)
+    encoder = encoder_file(first, settings) if facts.encoder else None
+    return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites, encoder)
 
 
 def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:

@@ -1,5 +1,8 @@
 """Reading `.npz` archives of images, also in parts as MedMNIST's (`train_images`, `val_images`).
 
+An array of two axes holds vectors (n, e), as a sentence encoder makes them: in an `.npz` under `x`
+or `embeddings`, or as an `.npy`, whose labels are in NAME.labels.npy beside it.
+
 An owner's archive is read image by image, by declared facts: no image decides about another.
 """
 
@@ -24,6 +27,8 @@ from panas.data.files.raw import (
 )
 from panas.runtime.errors import BadInput
 
+NPY = ".npy"
+FARTHEST = 1e6  # of a vector's numbers
 PARTS = {"train_images": TRAIN, "val_images": VALIDATION, "test_images": TEST}
 MOST_CHANNELS = 4
 
@@ -49,8 +54,16 @@ def read_npz(path: Path, group: str | None = None, *, needed: bool = True) -> Ra
     groups = np.concatenate(whose) if whose else None
     if groups is not None and official:
         check_whole(groups, part, str(path))
-    apart = part if official else None
-    return Raw(x, y, every[0].class_names, part=apart, official=official, groups=groups)
+    apart, vectors = part if official else None, every[0].vectors
+    return Raw(
+        x,
+        y,
+        every[0].class_names,
+        part=apart,
+        official=official,
+        groups=groups,
+        vectors=vectors,
+    )
 
 
 def read_split_npz(path: Path) -> tuple[Raw, Raw]:
@@ -79,26 +92,39 @@ def read_one_part_npz(path: Path) -> Raw:
 
 def read_images_npz(path: Path) -> Raw:
     """Read the images of all parts, and no label: all are of class 0 of no classes."""
-    images = [_pictures(path, key, x) for key, x in image_arrays(path).items()]
+    arrays = image_arrays(path)
+    images = [_pictures(path, key, x) for key, x in arrays.items()]
     check_alike(path, images)
     x = np.concatenate(images)
-    return Raw(x, np.zeros(len(x), np.int64), ())
+    vectors = any(array.ndim == 2 for array in arrays.values())
+    return Raw(x, np.zeros(len(x), np.int64), (), vectors=vectors)
 
 
 def image_arrays(path: Path) -> dict[str, np.ndarray]:
     """The images of each part of an archive, as they are in it, by key; labels are not read."""
     arrays = read_arrays(path)
-    keys = [k for k in PARTS if k in arrays] or [k for k in ("images", "x") if k in arrays][:1]
+    keys = [k for k in PARTS if k in arrays] or [k for k in WHOLE if k in arrays][:1]
     if not keys:
         raise BadInput(
-            f"expected the keys train_images (with val_images, test_images), images or x in {path},"
-            f" got {_shown(arrays)}"
+            f"expected the keys train_images (with val_images, test_images), {' or '.join(WHOLE)} "
+            f"in {path}, got {_shown(arrays)}"
         )
     return {key: arrays[key] for key in keys}
 
 
+WHOLE = ("images", "x", "embeddings")  # keys of images or vectors in an archive of one part
+
+
+def labels_beside(path: Path) -> Path:
+    """Where the labels of an .npy are."""
+    return path.with_name(f"{path.stem}.labels{NPY}")
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What an archive holds, by key; nothing is unpickled."""
+    """What an archive holds, by key; of an .npy x, and its labels as y, if there are any."""
+    if path.suffix.lower() == NPY:
+        beside = labels_beside(path)
+        return {name: _read_npy(p) for name, p in (("x", path), ("y", beside)) if p.is_file()}
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
@@ -106,6 +132,16 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise BadInput(
             f"expected a readable .npz archive without pickled objects at {path}, got: "
             f"{one_line(error)}; save it again with numpy.savez"
+        ) from error
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception as error:  # header parser and memory: each has its own types
+        raise BadInput(
+            f"expected a readable .npy without pickled objects at {path}, got: {one_line(error)}; "
+            "save it again with numpy.save"
         ) from error
 
 
@@ -140,7 +176,13 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     if not needed and not any(name in arrays for name in keys.values()):
         keys = {}
     return {
-        key: Raw(x, y, names, groups=_groups(path, arrays, keys[key], len(y)) if keys else None)
+        key: Raw(
+            x,
+            y,
+            names,
+            groups=_groups(path, arrays, keys[key], len(y)) if keys else None,
+            vectors=arrays[key].ndim == 2,
+        )
         for (key, _), x, y in zip(pairs, images, numbered, strict=True)
     }
 
@@ -189,25 +231,49 @@ def _no_groups(path: Path, key: str, samples: int, wrong: str) -> BadInput:
 def keys_of_parts(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
     """Keys of the images and labels of each part."""
     medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
-    pairs = [p for p in medmnist if p[0] in arrays] or [
-        p for p in (("images", "labels"), ("x", "y")) if p[0] in arrays
-    ][:1]
+    labels = "labels" if "labels" in arrays else "y"
+    whole = [("images", "labels"), ("x", "y"), ("embeddings", labels)]
+    pairs = [p for p in medmnist if p[0] in arrays] or [p for p in whole if p[0] in arrays][:1]
+    if path.suffix.lower() == NPY and "y" not in arrays:
+        raise BadInput(
+            f"expected the label of each row of {path} in {labels_beside(path).name} beside it, "
+            "found none; save them there, or save x and y together as an .npz"
+        )
     if not pairs or any(key not in arrays for _, key in pairs):
         raise BadInput(
             "expected the keys train_images and train_labels (with val_*, test_*), images and "
-            f"labels, or x and y in {path}, got {_shown(arrays)}"
+            f"labels, x and y, or embeddings and labels in {path}, got {_shown(arrays)}"
         )
     return pairs
 
 
 def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
-    """Images as (n, c, h, w), uint8, uint16 or float32 in [-1, 1]."""
+    """Images as (n, c, h, w), uint8, uint16 or float32 in [-1, 1]; vectors as (n, 1, 1, e)."""
+    if x.ndim == 2:
+        _check_vectors(path, key, x)
+        if not bool((np.abs(x) <= FARTHEST).all()):  # NaN: neither
+            raise BadInput(
+                f"expected finite numbers of at most {FARTHEST:g} as {key} in {path}, got others; "
+                "repair or drop those vectors"
+            )
+        return as_vectors(x)
     x = _channels_last(path, key, x)
     if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
         x = (2 * x - 1).astype(np.float32)
     else:
         _check_whole_numbers(path, key, x)
     return channels_first(x)
+
+
+def _check_vectors(path: Path, key: str, x: np.ndarray) -> None:
+    """Refuse an array that is no matrix of numbers."""
+    if x.dtype.kind not in "iuf" or not x.shape[1]:
+        raise BadInput(f"expected {key} of vectors (n, e) as numbers in {path}, got {x.dtype}")
+
+
+def as_vectors(x: np.ndarray) -> np.ndarray:
+    """Vectors (n, e) as samples (n, 1, 1, e), float32."""
+    return np.ascontiguousarray(x[:, None, None, :], np.float32)
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
@@ -263,6 +329,7 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
     kept = (y >= 0) & (whose != "")
     misfits = Misfits(len(y), int((~kept).sum()), int((changed & kept).sum()))
     x, y, part, groups = x[kept], y[kept], part[kept], None
+    vectors = any(arrays[key].ndim == 2 for key, _ in keys)
     if group is not None:
         groups = row_hashes(name.encode() for name in whose[kept].tolist()).view(np.int64)
         part, moved = whole_units(groups, part)
@@ -276,6 +343,7 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
         part=part if official else None,
         official=official,
         groups=groups,
+        vectors=vectors,
         notes=misfits.notes,
     )
 
@@ -298,23 +366,38 @@ def _part(
     form: Form,
     group: str | None,
 ) -> _Part:
-    images = _channels_last(path, of_images, arrays[of_images])
-    if images.dtype.kind != "f":
-        _check_whole_numbers(path, of_images, images)
     y = declared_labels(path, of_labels, arrays[of_labels], form)
-    _check_lengths(path, of_images, images, y)
-    x, names = _fitted(images, form), ["all"] * len(y)
+    _check_lengths(path, of_images, arrays[of_images], y)
+    x, changed = _fitted_part(path, of_images, arrays[of_images], form)
+    names = ["all"] * len(y)
     if group is not None:
         entries = _group_entries(path, arrays, group_key(of_images, group), len(y))
         names = [_named(entry) for entry in entries.tolist()]
-    scaled = (2 * x - 1 if form.unit else x).astype(np.float32) if x.dtype.kind == "f" else x
     return _Part(
-        channels_first(scaled),
+        x,
         y,
         np.array(names, np.str_),
-        (x != images).any(axis=(1, 2, 3)),
+        changed,
         np.full(len(y), PARTS.get(of_images, TRAIN)),
     )
+
+
+def _fitted_part(
+    path: Path, key: str, given: np.ndarray, form: Form
+) -> tuple[np.ndarray, np.ndarray]:
+    """Samples (m, c, h, w) in the declared range, and which of them were out of it (m,)."""
+    if given.ndim == 2:
+        _check_vectors(path, key, given)
+        finite = np.where(np.isnan(given), 0, given)
+        fitted = np.clip(finite, -FARTHEST, FARTHEST).astype(given.dtype)
+        return as_vectors(fitted), (fitted != given).any(axis=1)
+    images = _channels_last(path, key, given)
+    if images.dtype.kind != "f":
+        _check_whole_numbers(path, key, images)
+    x = _fitted(images, form)
+    changed = (x != images).any(axis=(1, 2, 3))
+    scaled = (2 * x - 1 if form.unit else x).astype(np.float32) if x.dtype.kind == "f" else x
+    return channels_first(scaled), changed
 
 
 def _fitted(x: np.ndarray, form: Form) -> np.ndarray:

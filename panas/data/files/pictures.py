@@ -91,7 +91,21 @@ def read_folder(
     groups = units_of(rows) if table is not None and table.has_groups else None
     if groups is not None and apart is not None:
         check_whole(groups, apart, str(path))
-    return Raw(x, y, names, part=apart, official=official, groups=groups, notes=notes)
+    return Raw(
+        x,
+        y,
+        names,
+        part=apart,
+        official=official,
+        groups=groups,
+        files=_resolved(files),
+        notes=notes,
+    )
+
+
+def _resolved(files: Sequence[Path]) -> np.ndarray:
+    """Paths from anywhere."""
+    return np.array([str(file.resolve()) for file in files], np.str_)
 
 
 def _part_of(path: Path, file: Path, parts: Mapping[Path, int]) -> int:
@@ -117,6 +131,7 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
     table = read_picture_table(path, named, "surrogateescape")
     listed, official = _rows_listed(path, form, table)
     misfits, x, y, kept, rows = Misfits(), list[np.ndarray](), list[int](), list[int](), list[Row]()
+    files = list[Path]()
     for part, label, file in listed:
         misfits.rows += 1
         row = None if table is None else table.row_of(path, file)
@@ -130,6 +145,7 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
         x.append(image)
         y.append(number)
         kept.append(part)
+        files.append(file)
         rows += [] if row is None else [row]
     parts, groups = np.array(kept, np.int64), None
     if table is not None and table.has_groups:
@@ -145,6 +161,7 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
         part=parts if official else None,
         official=official,
         groups=groups,
+        files=_resolved(files),
         notes=misfits.notes,
     )
 
@@ -196,7 +213,8 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
     """
     files = pictures_under(path)
     x, notes = _read(path, files, size, shape)
-    return Raw(x, np.zeros(len(x), np.int64), (), notes=notes)
+    paths = np.array([str(file.resolve()) for file in files])
+    return Raw(x, np.zeros(len(x), np.int64), (), files=paths, notes=notes)
 
 
 def pictures_under(path: Path) -> list[Path]:

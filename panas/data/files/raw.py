@@ -45,11 +45,14 @@ class Raw:
     official: tuple[int, ...] = ()
     """`VALIDATION`, `TEST` or both, where the data have a part for them, even if it is empty."""
     clients: np.ndarray | None = None  # name of the client that has each sample (n,), as texts
+    vectors: bool = False  # whether x are vectors (n, 1, 1, e), float32 of any range
+    files: np.ndarray | None = None  # picture file of each sample (n,), as texts
     notes: tuple[str, ...] = ()  # what was done in reading that its owner should know
 
     def take(self, indices: np.ndarray) -> "Raw":
         """The samples at `indices`, in that order."""
-        optional = {"groups": self.groups, "part": self.part, "clients": self.clients}
+        names = ("groups", "part", "clients", "files")
+        optional = {name: getattr(self, name) for name in names}
         taken = {name: a[indices] for name, a in optional.items() if a is not None}
         return replace(self, x=self.x[indices], y=self.y[indices], **taken)
 

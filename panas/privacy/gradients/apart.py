@@ -6,7 +6,7 @@ no other sample. This is known by construction, not by trial:
 | module | why it cannot mix |
 |---|---|
 | a layer with a rule (`layer_rules`), activation, pool or reshaping | torch computes it by sample |
-| `Sequential`, `Bottom`, `SeparableBlock`, `Head` | they are built of such, in this repository |
+| `Sequential`, `Bottom`, `Head`, built-in blocks | they are built of such, in this repository |
 | `ModuleList` | it computes nothing: whoever holds it is asked |
 | a container vouched for by `keeps_samples_apart` | the same: sums and channels of its parts |
 | any other: a "stranger" | it never sees two samples: it runs on batches of one |
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.module import _has_any_global_hook
 
+from panas.architecture.dense import Dense, Gated, Residual
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, SeparableBlock
 from panas.privacy.gradients.layer_rules import LINEAR, frozen, rule_for
@@ -37,7 +38,10 @@ from panas.runtime.errors import BadInput
 Batch = Shaped[Tensor, "b ..."]
 M = TypeVar("M", bound=nn.Module)
 
-CONTAINERS = (nn.Sequential, nn.ModuleList, Bottom, SeparableBlock, Head)
+CONTAINERS = (
+    *(nn.Sequential, nn.ModuleList, Bottom, Head),
+    *(SeparableBlock, Dense, Gated, Residual),
+)
 VOUCHED: set[type[nn.Module]] = set()
 SIMPLE = (
     *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid),

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from panas.architecture.blocks import ConvBlock, PoolBlock
+from panas.architecture.blocks import BUILT_IN
 from panas.runtime.errors import INSTALL_EXPORT, BadInput, PanasError, quiet
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
@@ -69,8 +69,7 @@ def _safetensors(saved: SavedNetwork, about: dict[str, Any]) -> bytes:
     weights, _ = network_record(saved.bottom, saved.head, saved.genome, saved.spec, {})
     content = pack_tensors(weights, {"network": json.dumps(about)})
     tensors, notes = unpack_tensors(content, Path("the export"))
-    built_in = (ConvBlock, PoolBlock)
-    blocks = [block for block in saved.genome.blocks if not isinstance(block, built_in)]
+    blocks = [block for block in saved.genome.blocks if not isinstance(block, BUILT_IN)]
     again = program_of(network_of(json.loads(notes["network"]), tensors, blocks))
     check(saved, {"the file": again})
     return content

@@ -16,15 +16,19 @@ where `privacy.network` is "stays", residual and network are trained without noi
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
+from panas.data.encoder import EncoderFacts
+from panas.data.samples import Samples
+from panas.features.axes import AxesMap, with_encoder
+from panas.features.encoders.encoder import Encoder
 from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
@@ -58,9 +62,14 @@ class Candidates:
         return ["residual"] * bool(self.residual) + ["network"] * bool(self.network)
 
     @torch.no_grad()
-    def logits(self, x: Float[Tensor, "n c h w"]) -> dict[str, Float[Tensor, "n classes"]]:
-        """What each says of network inputs in [-1, 1]."""
-        z = self.phi(x)
+    def logits(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> dict[str, Float[Tensor, "n classes"]]:
+        """What each says of samples, or of network inputs in [-1, 1]."""
+        if isinstance(samples, Tensor):
+            x, z = samples, self.phi(samples)
+        else:
+            x, z = samples.inputs(), self.phi.of(samples)
         results = {name: logits(w, z) for name, w in self.heads.items()}
         if self.residual:
             base = self.log_prior if self.over is None else results[self.over] + self.log_prior
@@ -86,27 +95,37 @@ class Predictor(Classifier):
     average: Average
     notes: Mapping[str, Any]
 
-    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Probability of each class of network inputs in [-1, 1]."""
+    @property
+    def encoder_facts(self) -> EncoderFacts | None:
+        """The encoder that reads pictures for it; None where it needs none."""
+        phi = self.candidates.phi
+        return phi.encoder_facts if isinstance(phi, AxesMap) else None
+
+    def with_encoder(self, encoder: Encoder) -> "Predictor":
+        """The same with the encoder that its file names; BadInput for another one."""
+        phi = self.candidates.phi
+        if not isinstance(phi, AxesMap):
+            raise BadInput("expected no encoder for this predictor, got one; leave it out")
+        result = replace(self.candidates, phi=with_encoder(phi, encoder))
+        return replace(self, candidates=result)
+
+    def probabilities_of(
+        self, samples: Samples | Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Probability of each class of samples, or of network inputs in [-1, 1]."""
         c = self.candidates
-        return self.average.probabilities(c.logits(x), c.log_prior)
+        return self.average.probabilities(c.logits(samples), c.log_prior)
 
 
-def weighed(
-    candidates: Candidates,
-    x: Float[Tensor, "v c h w"],
-    y: Int[Tensor, "v"],
-    notes: Mapping[str, Any],
-) -> Predictor:
+def weighed(candidates: Candidates, valid: Samples, notes: Mapping[str, Any]) -> Predictor:
     """The predictor whose candidates are weighed by validation samples, which nothing covers.
 
     Args:
         candidates: what the site has trained, or was sent.
-        x: validation images; v may be 0.
-        y: their classes.
+        valid: validation samples; there may be none.
         notes: JSON-able, for the predictor's file.
     """
-    result = average(candidates.logits(x), y, candidates.log_prior, candidates.with_prior)
+    result = average(candidates.logits(valid), valid.y, candidates.log_prior, candidates.with_prior)
     return Predictor(candidates, result, notes)
 
 

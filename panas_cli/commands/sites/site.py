@@ -21,6 +21,7 @@ from dprbft.site.directory import (
     site_ledger,
     write_site,
 )
+from dprbft.site.embeddings import embedded
 from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -30,6 +31,7 @@ from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 from panas_cli.options import DeclaredBy
+from panas_cli.progress import encoding_bar
 from panas_cli.text.printing import (
     LABELS,
     counted,
@@ -47,7 +49,7 @@ from panas_cli.text.privacy_card import (
     state_lines,
     trust_lines,
 )
-from panas_cli.text.sentences import seen_text
+from panas_cli.text.sentences import encoder_text, seen_text
 
 
 def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
@@ -66,6 +68,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     site.budget.check(samples.units, site.name)
     _check_number(site, samples)
     write_site(folder, site, facts=facts)
+    _encode(folder, site, facts, samples)
     _print(folder, site, facts, samples, json=json)
 
 
@@ -80,12 +83,19 @@ def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
     site = read_site(folder)
     facts, samples = _declared(folder, site, by)
     write_json(declared_file(folder), facts.to_json())
+    _encode(folder, site, facts, samples)
     _print(folder, site, facts, samples, json=json)
 
 
 def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, Samples]:
     theirs = None if by.facts is None else Facts.from_json(read_json(by.facts))
     return declared(folder, site, public=by.public_data, facts=theirs)
+
+
+def _encode(folder: Path, site: SiteSettings, facts: Facts, samples: Samples) -> None:
+    """Encode the samples now, on the owner's screen: runs find the embeddings in the folder."""
+    with encoding_bar() as on_progress:
+        embedded(folder, site, samples, facts, on_progress)
 
 
 def show(folder: Path, *, json: bool) -> None:
@@ -191,6 +201,7 @@ def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
         "units": samples.units,
         "classes": list(facts.class_names),
         "shape": list(facts.shape),
+        "encoder": facts.encoder.to_json() if facts.encoder else None,
     }
 
 
@@ -213,8 +224,12 @@ def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
 def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     size = " x ".join(str(n) for n in facts.shape)
     what = f"a table of {counted(len(facts.columns), 'column')}" if facts.columns else size
+    if facts.vectors:
+        what = f"vectors of {counted(facts.shape[2], 'number')}"
     groups = f" ({samples.units:,} of them)" if site.group else ""
     print_label("data", f"{counted(len(samples), 'sample')}; {what}")
+    if facts.encoder:
+        print_label("encoder", encoder_text(facts.encoder))
     print_label("unit", f"{unit_name(site.group)}{groups}")
     if site.samples is not None:
         print_label("number", f"{site.samples:,}, which is declared public: nothing covers it")

@@ -167,6 +167,9 @@ def test_where_nothing_is_public_a_search_by_default_needs_nothing_public():
     for data in ({"public_fraction": 0}, {"dataset": "scans.npz"}, {"public_limit": 0}):
         assert build_config(rounds, {"data": data}).privacy.search == "data-free"
         assert not build_config({"data": data}).has_inputs
+        assert not build_config({"data": data}).has_networks
+        staying = {"data": data, "privacy": {"network": "stays"}}
+        assert build_config(staying).has_networks
     for data in ({"dataset": "a.npz", "public_fraction": 0.1}, {"public_data": "b.npz"}):
         assert build_config(rounds, {"data": data}).privacy.search == "public-proxy"
         assert build_config({"data": data}).has_inputs

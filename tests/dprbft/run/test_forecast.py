@@ -1,5 +1,6 @@
 """How long a run will take: what is planned, and what has been done corrects it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
+from dprbft.methods.joined.networks import FEW_SITES, LEAST, steps_of_student
 from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
 from dprbft.run.progress.forecast import Forecast, forecast
 from dprbft.run.progress.pace import Line, Pace, measured
 from dprbft.run.progress.work import (
+    GENOMES,
     LATER,
     NOISE_BATCH,
     NOISE_STEPS,
@@ -28,6 +31,7 @@ from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.store import write_json
+from panas.training.distillation import STUDENT
 
 
 def test_what_is_left_shrinks_as_forecast_when_all_goes_as_forecast():
@@ -115,6 +119,9 @@ def test_slower_candidates_stop():
     config = EvolutionConfig(population=4, generations=1, initial=None, offspring=5)
     assert stretches(config) == [(1, 1.0), (3, 0.5), (1, 0.5), (5, 0.5), (2, 0.5)]
     assert stretches(replace(config, rungs=())) == [(4, 1.0), (5, 1.0)]
+    # Others begin beside the first one, which counts as two of half a training.
+    assert stretches(config, shared=True) == [(5, 0.5), (1, 0.5), (5, 0.5), (2, 0.5)]
+    assert stretches(replace(config, rungs=()), shared=True) == [(4, 1.0), (5, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -123,10 +130,11 @@ def test_slower_candidates_stop():
         (IMAGES, 40, 1000),
         (IMAGES, 999, 1000),
         (IMAGES, 2000, 1400),
-        (TABLE, 40, 28),
+        (TABLE, 40, 1000),
+        (TABLE, 2000, 1000),
     ],
 )
-def test_candidates_of_few_images_are_taught_pictures_made_of_them(
+def test_candidates_are_taught_what_is_made_of_few_images_and_of_rows(
     facts: Facts, public: int, taught: int
 ):
     search = {"population": 4, "generations": 0, "epochs": 400}
@@ -139,15 +147,33 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     assert result["search"].common == ((4, pytest.approx(LATER * 400 * taught)),)
 
 
-def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
-    def train(network: str = "protected", *, baselines: bool = True) -> float:
-        federation = {"method": "joined", "baselines": baselines}
-        config = build_config({"federation": federation, "privacy": {"network": network}}, {})
-        return costs(config, IMAGES, 2000, 500)["train"].each
+def trained(network: str = "protected", *, baselines: bool = True, sites: int = 9) -> Cost:
+    federation = {"method": "joined", "baselines": baselines, "clients": sites}
+    config = build_config({"federation": federation, "privacy": {"network": network}}, {})
+    return costs(config, IMAGES, 2000, 500)["train"]
 
-    assert train() == train(baselines=False) == pytest.approx(25 * 2000)
-    assert train("stays", baselines=False) == pytest.approx(25 * 2000 + 30 * 500)
-    assert train("stays") == pytest.approx(2 * (25 * 2000 + 30 * 500))
+
+def test_a_genome_s_student_is_trained_once_and_by_each_site_a_tenth_more():
+    steps, step = 25 * 63, STUDENT.batch_size
+    searched = 8 * 44
+    assert trained().each == pytest.approx(math.ceil(steps / 10) * step)
+    assert trained().common == ((GENOMES, pytest.approx((round(0.9 * steps) - searched) * step)),)
+    (_, seconds), *_ = trained(sites=2).common
+    assert trained(sites=2).common == ((2, seconds),)
+    assert trained(sites=FEW_SITES + 1).each == 0  # their last layers take no time to speak of
+
+
+def test_a_long_search_leaves_some_of_a_student_s_steps():
+    config = build_config({"federation": {"method": "joined"}, "search": {"student_steps": 9000}})
+    assert steps_of_student(config, IMAGES, 2000).common == round(LEAST * 25 * 63)
+
+
+def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
+    own, without = trained().each, trained("stays", baselines=False)
+    assert without.each == pytest.approx(own + 30 * 500)
+    assert without.common == trained().common
+    assert trained("stays").each == pytest.approx(own + 2 * 30 * 500)
+    assert trained("stays").common[1:] == ((GENOMES, pytest.approx(25 * 2000)),)
 
 
 def test_settings_are_rehearsed_where_a_run_would():

@@ -98,7 +98,7 @@ def test_a_site_with_little_budget_is_left_out_and_gets_the_head(tmp_path: Path)
         ([9.0, 9.0] + [1.0] * 4, {0, 1, 2, 3, 4, 5}),  # more than may be missing are not left out
         ([9.0] + [1.0] * 3, {0, 1, 2, 3}),  # fewer than 4 may not be summed
         ([1e-9] * 4 + [1.0] * 16, set(range(20))),
-        ([9.0] * 4 + [1.0] * 16, set(range(4, 20))),
+        ([9.0] * 2 + [1.0] * 18, set(range(2, 20))),
         ([0.0] * 5, {0, 1, 2, 3, 4}),
         ([1.0] * 3, set()),
     ],

@@ -98,7 +98,7 @@ class Mute(Odd):
     ("block", "words"),
     [
         *((Odd(text), "__str__") for text in ("", "a-b", "a b", "3x3", "a\nb")),
-        *((Odd(text), "built-in") for text in ("c16k3", "c16k4", "max")),
+        *((Odd(text), "built-in") for text in ("c16k3", "c16k4", "max", "gated8")),
         (Mute(), "__str__"),
         (Unequal(), "frozen dataclass"),
         (Unhashable(), "frozen dataclass"),

@@ -126,7 +126,7 @@ def test_values_of_an_npz_stay_but_for_floats_and_colour_comes_first(tmp_path) -
         ({"x": GREY.astype(np.int32), "y": np.arange(3)}, "int32"),
         ({"x": GREY * 1.5, "y": np.arange(3)}, "outside that range"),
         ({"x": GREY * np.nan, "y": np.arange(3)}, "NaN or infinity"),
-        ({"x": GREY[0], "y": np.arange(4)}, "shape"),
+        ({"x": GREY[None, None], "y": np.arange(1)}, "shape"),
         ({"x": np.zeros((3, 6, 5, 5), np.uint8), "y": np.arange(3)}, "shape"),
         ({"x": GREY, "y": np.array([0, 1, 0.5])}, "got fractions"),
         ({"x": GREY, "y": np.array([0, 1, np.nan])}, "got NaN"),

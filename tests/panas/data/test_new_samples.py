@@ -17,6 +17,7 @@ from panas.data.facts import Facts, fit
 from panas.data.files.columns import Column
 from panas.data.files.dialect import Dialect
 from panas.data.load import unlabelled
+from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.training.checkpoint import Classifier
 
@@ -198,8 +199,8 @@ class Echo(Classifier):
     def facts(self) -> Facts:
         return self._facts
 
-    def probabilities_of(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen = x
+    def probabilities_of(self, samples: Samples) -> torch.Tensor:
+        x = self.seen = samples.inputs()
         return torch.eye(2).repeat(len(x), 1)[: len(x)]
 
 

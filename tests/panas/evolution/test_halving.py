@@ -19,7 +19,7 @@ from toy_fitness import one_that_dies, plain
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
 from panas.evolution.fitness import Fitness, Outcome, TrainingJob
-from panas.evolution.halving import Evaluator, bounded, shared_out
+from panas.evolution.halving import Evaluator, Task, bounded, early, shared_out
 from panas.evolution.records import Evaluation, EvolutionConfig
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
@@ -287,6 +287,56 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
         evaluator = Evaluator(partial(pool.survive, bounded), rules)
         evaluations = evaluator.evaluate(0, genomes[2:4])
     assert [e.failed for e in evaluations] == [False, True]
+
+
+class Kept:
+    """A fitness of searches that share out their jobs; another process is at the first one."""
+
+    keeps = True
+
+    def __init__(self, elsewhere: str) -> None:
+        self.elsewhere, self.done = elsewhere, list[tuple[str, float]]()
+
+    def advance(self, job: TrainingJob) -> Outcome:
+        self.done.append((str(job.genome), job.share))
+        return Outcome(len(job.genome.blocks) / 10)
+
+    def attempt(self, job: TrainingJob) -> Outcome | None:
+        return None if str(job.genome) == self.elsewhere else self.advance(job)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "expected"), [("c4k3", ["c8k3", "c8k3-max"]), ("", ["c4k3"])]
+)
+def test_while_another_is_at_the_first_job_those_that_follow_are_done(
+    elsewhere: str, expected: list[str]
+) -> None:
+    fitness = Kept(elsewhere)
+    first, *rest = ((TrainingJob(Genome.parse(t), 0.5), None) for t in ("c4k3", "c8k3", "c8k3-max"))
+    with Pool(1, fitness) as pool:
+        early(pool, fitness, first, rest)
+        assert fitness.done == [(text, 0.5) for text in expected]
+        fitness.keeps, fitness.done = False, []
+        early(pool, fitness, first, rest)  # nobody would read it later
+        assert fitness.done == []
+
+
+def test_a_search_tells_first_what_is_sure_to_follow() -> None:
+    told: list[tuple[str, list[str]]] = []
+
+    def beside(first: Task, rest: list[Task]) -> None:
+        told.append((str(first[0].genome), [str(job.genome) for job, _ in rest]))
+        assert {job.share for job, _ in (first, *rest)} == {0.25}
+
+    evaluator = Evaluator(
+        lambda tasks: [bounded(plain, task) for task in tasks],
+        EvolutionConfig(rungs=(0.25,)),
+        beside=beside,
+    )
+    genomes = [genome(i) for i in (4, 1, 7)]
+    evaluator.evaluate(0, genomes)
+    evaluator.evaluate(1, [genome(2)])
+    assert told == [(str(genomes[0]), [str(g) for g in genomes[1:]])]
 
 
 def test_results_are_in_the_order_of_the_genomes() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from map_facts import drawn, image_facts, table_facts
+from map_facts import drawn, image_facts, table_facts, vector_facts
 
 from panas.data.facts import Facts
 from panas.data.samples import Samples
@@ -30,6 +30,9 @@ CASES = {
     "table, public": (table_facts(), 150),
     "table, few public": (table_facts(), 40),
     "table, nothing public": (table_facts(), 0),
+    "vectors, public": (vector_facts(30), 40),
+    "vectors, few public": (vector_facts(30), 9),
+    "vectors, nothing public": (vector_facts(30), 0),
 }
 
 
@@ -55,6 +58,7 @@ def test_it_comes_back_from_a_file_as_the_same_bytes(
     assert first == second
     x = drawn(facts, 5).x
     assert torch.equal(feature_map(x), back(x))
+    assert torch.equal(back.of(Samples(x, torch.zeros(5).long(), 2)), back(x))
     assert (back.width, back.cost) == (16, feature_map.cost)
     assert json.loads(json.dumps(feature_map.to_json())) == feature_map.to_json()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from map_facts import NUMBERS, ROUNDING, drawn, image_facts, sums, table_facts
+from map_facts import NUMBERS, ROUNDING, drawn, image_facts, sums, table_facts, vector_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
@@ -26,6 +26,7 @@ FACTS = {
     "colour": image_facts(3, 22, 20),
     "waves": table_facts(NUMBERS[:5]),
     "columns and leaves": table_facts(NUMBERS[:5]),
+    "vectors": vector_facts(300),
 }
 
 

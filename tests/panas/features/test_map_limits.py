@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from made_samples import one_at_a_time
-from map_facts import NUMBERS, image_facts, table_facts
+from map_facts import NUMBERS, image_facts, table_facts, vector_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
@@ -22,7 +22,7 @@ from panas.features.map import cost_of, fit_map, restored_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
-IMAGES, TABLE = image_facts(1, 8, 8), table_facts(NUMBERS[:5])
+IMAGES, TABLE, VECTORS = image_facts(1, 8, 8), table_facts(NUMBERS[:5]), vector_facts(20)
 
 
 @cache
@@ -64,6 +64,9 @@ def test_a_map_of_images_of_other_sizes_is_refused(change: dict[str, Any]) -> No
         (TABLE, "scale", torch.zeros(9)),
         (TABLE, "column", torch.zeros(10**5, 31, dtype=torch.int64)),
         (TABLE, "matrix", torch.zeros(256, 8).double()),
+        (VECTORS, "mean", torch.zeros(21)),
+        (VECTORS, "matrix", torch.zeros(21, 8)),
+        (VECTORS, "more", torch.zeros(1)),
     ],
 )
 def test_arrays_of_other_shapes_are_refused(facts: Facts, name: str, array: Tensor) -> None:
@@ -85,8 +88,18 @@ def test_numbers_that_no_fit_gives_are_refused(name: str, value: float) -> None:
         restored_map(record, {k: v for k, v in arrays.items() if k != name})
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"outputs": 21}, {"outputs": 2**20}, {"outputs": "20"}, {"more": 1}, {"encoder": {"a": 1}}],
+)
+def test_a_map_of_other_vectors_is_refused(change: dict[str, Any]) -> None:
+    record, arrays = of_map(VECTORS)
+    with pytest.raises(BadInput):
+        restored_map(record | change, arrays)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("facts", [IMAGES, TABLE], ids=["images", "table"])
+@pytest.mark.parametrize("facts", [IMAGES, TABLE, VECTORS], ids=["images", "table", "vectors"])
 def test_what_a_map_needs_is_known_from_facts_alone(facts: Facts) -> None:
     x = torch.rand(120, *facts.shape) * 2 - 1
     result = fit_map(facts, Samples(x, (x[:, 0, 0, 0] > 0).long(), 2), 16)

@@ -3,15 +3,18 @@
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from map_facts import ROUNDING, image_facts, sums, table_facts
+from map_facts import ROUNDING, image_facts, sums, table_facts, vector_facts
+from tiny_encoder import embedded, encoder_facts, tiny_encoder
 from torch import Tensor
 
 from panas.data.facts import Facts
 from panas.data.samples import Samples
-from panas.features import images, tables
+from panas.features import axes, images, tables
+from panas.features.axes import AxesMap, with_encoder
 from panas.features.images import dead_leaves
 from panas.features.map import FeatureMap, fit_map
 from panas.privacy.release.estimate import Rows
@@ -26,11 +29,12 @@ VALUES = (-1.0, 0.0, 1.0, 255.0, 1e30, -1e30, 3e38, 1e-30, NAN, INF, -INF)
 
 def public_of(facts: Facts, n: int) -> Samples:
     x = dead_leaves(n, facts.shape, stream(0, "test"))
-    if facts.columns:
+    if not facts.are_pictures:
         x = torch.from_numpy(stream(0, "test").uniform(-1, 1, (n, *facts.shape))).float()
     if facts.dtype == "uint8":
         x = ((x + 1) * 127.5).to(torch.uint8)
-    return Samples(x, torch.arange(n) % CLASSES, CLASSES)
+    samples = Samples(x, torch.arange(n) % CLASSES, CLASSES)
+    return embedded(samples, tiny_encoder()) if facts.encoder else samples
 
 
 CASES = {
@@ -42,6 +46,18 @@ CASES = {
     "table of waves and columns": (table_facts(classes=CLASSES), 60, (True, False)),
     "table of waves and leaves": (table_facts(classes=CLASSES), 150, (False, True)),
     "table of all": (table_facts(classes=CLASSES), 150, (True, True)),
+    "vectors": (vector_facts(20, classes=CLASSES), 60, ()),
+    "vectors, nothing public": (vector_facts(20, classes=CLASSES), 0, ()),
+    "an encoder of bytes": (
+        replace(image_facts(1, 8, 8, dtype="uint8", classes=CLASSES), encoder=encoder_facts()),
+        30,
+        (),
+    ),
+    "an encoder of floats": (
+        replace(image_facts(3, 8, 8, dtype="float32", classes=CLASSES), encoder=encoder_facts()),
+        30,
+        (),
+    ),
 }
 """Facts, public samples, and whether columns and leaves stand beside a table's waves."""
 
@@ -79,8 +95,18 @@ def broken_rows(facts: Facts) -> Iterator[Tensor]:
         yield torch.full(facts.shape, value)
 
 
+def broken_vectors(facts: Facts) -> Iterator[Tensor]:
+    """Vectors with one number of any kind, and all of one kind."""
+    for value in VALUES:
+        yield torch.full(facts.shape, value)
+        x = stream(0, "test").uniform(-1, 1, facts.shape)
+        x[0, 0, 3] = value
+        yield torch.from_numpy(x).float()
+
+
 def extreme(facts: Facts) -> Samples:
-    x = torch.stack([*(broken_rows if facts.columns else flat_and_spots)(facts)])
+    kinds = (broken_rows if facts.columns else broken_vectors, flat_and_spots)
+    x = torch.stack([*kinds[facts.are_pictures](facts)])
     return Samples(x, torch.arange(len(x)) % CLASSES, CLASSES)
 
 
@@ -110,6 +136,9 @@ def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "paying", lambda *_: beside)
         feature_map = fit_map(facts, public_of(facts, n), D)
+    if facts.encoder:
+        assert isinstance(feature_map, AxesMap)
+        feature_map = with_encoder(feature_map, tiny_encoder())
     if isinstance(feature_map, tables.TableMap):
         blocks = feature_map.blocks
         assert (blocks.scale is not None, blocks.forest is not None) == beside
@@ -154,7 +183,7 @@ def test_a_map_without_unit_rows_is_caught_where_nothing_else_clips(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
 ):
     facts, feature_map = case
-    for module in (images, tables):
+    for module in (axes, images, tables):
         monkeypatch.setattr(module, "unit_rows", lambda z, usable: 1e3 * z.nan_to_num(0, 1e9, 1e9))
     monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())
     assert largest_step(feature_map, extreme(facts)) > 2

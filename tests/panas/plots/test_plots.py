@@ -282,8 +282,11 @@ OWN = SqueezeAndExciteWithGate(4)
 TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
 
 
+ROW = "gated64-dense256-residual65536"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
+@pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30), ROW])
 def test_nothing_in_a_drawing_collides(text: str):
     genome = Genome.parse(text, blocks=(OWN,))
     spec = NetworkSpec(shape=(3, 224, 224), width=500, classes=1000)
@@ -308,6 +311,15 @@ def test_a_drawing_holds_every_line_of_the_cost_table():
     head = figure.get_suptitle().splitlines()
     assert head[0] == str(genome)
     assert head[1].startswith(f"fitness 0.500, {sum(r.parameters for r in table):,} parameters, ")
+
+
+@pytest.mark.slow
+def test_a_network_of_rows_is_drawn_as_one():
+    spec = NetworkSpec(shape=(1, 4, 4), width=8, classes=2)
+    (axes,) = saved(drawing, Genome.parse("gated8-residual4"), spec).axes
+    shown = [t.get_text() for t in axes.texts]
+    assert {"row", "gated", "residual", "8 features", "8×1×1"} <= {*shown}
+    assert not {"image", "mean, linear"} & {*shown}
 
 
 @pytest.mark.parametrize(

@@ -26,21 +26,22 @@ SHAPE = (2, 9, 7)
 SPEC = NetworkSpec(shape=SHAPE, classes=4, width=6)
 
 
+@pytest.mark.parametrize("genome", [GENOME, Genome.parse("gated8-dense6-residual6")])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("unit", [True, False])
-def test_round_trip(tmp_path: Path, norm: Norm, unit: bool) -> None:
+def test_round_trip(tmp_path: Path, norm: Norm, unit: bool, genome: Genome) -> None:
     generator = torch.Generator().manual_seed(1)
-    bottom = build_bottom(GENOME, shape=SHAPE, width=6, norm=norm, unit=unit, generator=generator)
+    bottom = build_bottom(genome, shape=SHAPE, width=6, norm=norm, unit=unit, generator=generator)
     head = build_head(6, 4, init="random", generator=generator)
     x = torch.randn(5, *SHAPE, generator=generator)
     bottom.train()(x)  # moves BatchNorm's running statistics, which must be saved too
     path = tmp_path / "models" / "client.safetensors"
     notes = {"client": 3, "round": None}
-    save_network(path, bottom, head, genome=GENOME, spec=replace(SPEC, norm=norm), notes=notes)
+    save_network(path, bottom, head, genome=genome, spec=replace(SPEC, norm=norm), notes=notes)
     saved = load_network(str(path))
     assert not saved.bottom.training
     assert torch.equal(saved.head(saved.bottom(x)), head(bottom.eval()(x)))
-    assert saved.genome == GENOME
+    assert saved.genome == genome
     assert saved.notes == notes
     assert saved.spec == replace(SPEC, norm=norm, unit=unit)
 

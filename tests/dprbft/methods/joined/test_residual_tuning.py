@@ -23,7 +23,7 @@ from panas.training.linear import ridge
 from panas.tuning.objective import SimulatedSite
 from panas.tuning.space import DPSGDSettings
 
-CONFIG = joined_config(tuning={"trials": 3, "initial": 2})
+CONFIG = joined_config(tuning={"trials": 3})
 TRAININGS = 3 * 2 + 2 * 2
 """Of trials at simulated sites, then of two settings at two judges."""
 
@@ -86,9 +86,7 @@ def test_labels_of_the_shared_head_choose_no_number_of_epochs(
 ):
     """Epochs decide what the residual is charged as: that must not follow from a release."""
     few = {"data": {"public_labels": 10}}
-    site = joined_sites(tmp_path / "few", joined_config(tuning={"trials": 6, "initial": 4}, **few))[
-        0
-    ]
+    site = joined_sites(tmp_path / "few", joined_config(tuning={"trials": 6}, **few))[0]
     assert len(site.public) == 10
     # Whoever trains longest would win.
     monkeypatch.setattr(SimulatedSite, "__call__", lambda _, s: 1 / (1 + (s.epochs or 0)))
@@ -98,7 +96,7 @@ def test_labels_of_the_shared_head_choose_no_number_of_epochs(
     assert {t.setting.epochs for t in record.trials} == {rehearsal.recipe.epochs}
     assert record.settings.epochs == default_settings(site).epochs
     assert not record.nothing
-    known = joined_sites(tmp_path / "all", joined_config(tuning={"trials": 6, "initial": 4}))[0]
+    known = joined_sites(tmp_path / "all", joined_config(tuning={"trials": 6}))[0]
     assert tuning.rehearsal_of(known).labelled
     assert len({t.setting.epochs for t in tune_residual(known).trials}) > 1
 

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from torch import Tensor
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
-from panas.architecture.space import SearchSpace
+from panas.architecture.space import space_of
 from panas.data.facts import Facts
 from panas.data.files.columns import Column, side_of
 from panas.runtime.errors import BadInput, PanasError
@@ -120,9 +121,8 @@ def agree(first: int, many: int) -> None:
     """Draw genomes, and compare both programs with the network for batches of 1 and 7."""
     for seed in range(first, first + many):
         facts = KINDS[seed % len(KINDS)]
-        space = SearchSpace(
-            shape=facts.shape, max_blocks=5, widths=(3, 4, 8, 16), kernels=(1, 3, 5)
-        )
+        sizes: dict[str, Any] = {"max_blocks": 5, "widths": (3, 4, 8, 16), "kernels": (1, 3, 5)}
+        space = space_of(facts.shape, rows=facts.are_rows, **sizes)
         saved = made_of(random_genome(space, np.random.default_rng(seed)), facts, seed)
         runs = {
             "onnx": onnx_run(export(saved, "onnx", PROMISE), input_name(facts)),
@@ -138,6 +138,7 @@ def agree(first: int, many: int) -> None:
 @pytest.mark.slow
 def test_programs_of_some_random_genomes_agree():
     agree(0, 2)
+    agree(3, 1)  # rows of a table, through dense blocks
 
 
 @pytest.mark.thorough

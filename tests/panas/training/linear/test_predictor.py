@@ -13,6 +13,7 @@ import panas
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts, infer
+from panas.data.samples import Samples
 from panas.data.sources import Reading, read
 from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
@@ -49,7 +50,8 @@ def made(facts: Facts, *, network: bool, over: str | None = "shared") -> Predict
         network=SavedNetwork(bottom, head, genome, spec, {}) if network else None,
     )
     x = torch.rand(20, *facts.shape, generator=g)
-    return weighed(candidates, x, torch.arange(20) % classes, {"facts": facts.to_json()})
+    valid = Samples(x, torch.arange(20) % classes, classes)
+    return weighed(candidates, valid, {"facts": facts.to_json()})
 
 
 @pytest.mark.slow
@@ -92,7 +94,9 @@ def loaded(path: Path, facts: Facts) -> Predictor:
     candidates = Candidates(phi=phi, heads=heads, log_prior=prior, residual=residual)
     x = torch.rand(8, *facts.shape, generator=generator) * 2 - 1
     y = torch.arange(8) % facts.classes
-    write_predictor(path, weighed(candidates, x, y, {"facts": facts.to_json()}))
+    write_predictor(
+        path, weighed(candidates, Samples(x, y, facts.classes), {"facts": facts.to_json()})
+    )
     result = panas.load(path)
     assert isinstance(result, Predictor)
     return result

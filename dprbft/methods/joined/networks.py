@@ -1,0 +1,267 @@
+"""A site's own networks: the student, and the one that it would have by itself.
+
+What the shared head teaches is the same for all sites. So a genome's student learns it once
+(`panas.training.common`), in the common folder, from the weights that the search has left. Each
+site goes on from there for `OWN` of the steps with its own teacher: the head that it builds on, its
+log prior and its residual. Where more than `FEW_SITES` share a folder, it moves the last layer
+alone, on maps that are computed once (`panas.training.last_layer`). The search's steps and a site's
+own count among those that the training has in all, `training.student_steps` at least.
+
+Privacy: a student's weights follow from public samples and what its teachers' charges cover, so
+they may be shown. Where `privacy.network` is "stays" it learns from the site's own samples besides,
+without noise: then it must not be. Nothing that is common to sites has seen either.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
+
+from dprbft.config.schema import RunConfig
+from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.methods.joined.student import (
+    Lessons,
+    answers_to,
+    are_few,
+    learnt_from,
+    lessons_of,
+    made_of_these,
+    taught_to_student,
+)
+from dprbft.methods.joined.student_search import common_fitness, taught_to_candidates
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.site import Site
+from panas.architecture.genome import Genome
+from panas.data.facts import Facts
+from panas.runtime.seeds import stream
+from panas.runtime.store import Busy
+from panas.training.checkpoint import SavedNetwork
+from panas.training.common import CommonTraining, Weights, load, wanted
+from panas.training.distillation import (
+    STUDENT,
+    SoftSamples,
+    distil,
+    long_enough,
+    moved,
+)
+from panas.training.last_layer import teach_last_layer
+from panas.training.linear.ridge import logits
+from panas.training.sgd import OptimizerConfig, fit, steps_of
+
+OWN = 0.1
+"""Share of a student's steps that a site takes with its own teacher."""
+
+OWN_OF_ROWS = 0.5
+"""The same of a table, whose teacher at a site differs more from the shared head."""
+
+OWN_RATE = 0.001  # of these steps, at first: the network has learnt most already
+LEAST = 0.4  # of a student's steps that are common, however long the search has trained it
+
+FEW_SITES = 10
+"""Their own steps together take about twice as long as what is common to them; those of more sites
+would take longer."""
+
+LAST = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=256, epochs=12
+)
+"""The training of a last layer alone."""
+
+Training = Callable[[Genome], CommonTraining]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Of a student's training, beside those of the search."""
+
+    common: int
+    own: int  # of all weights; 0 where the last layer moves alone
+
+
+def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
+    """How long a student is trained; follows from public facts.
+
+    Args:
+        config: of the run.
+        facts: of its data.
+        inputs: public samples, at least one.
+    """
+    search = config.search
+    lesson = taught_to_student(facts, inputs)
+    whole = steps_of(long_enough(STUDENT, lesson, config.training.student_steps), lesson)
+    searched, taught = 0, taught_to_candidates(facts, inputs)
+    if config.privacy.mode.reads_samples and taught:
+        searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
+    own = OWN_OF_ROWS if facts.are_rows else OWN
+    steps, f = steps_beside(searched, whole, own), config.federation
+    return replace(steps, own=0) if f.clients > FEW_SITES and not f.remote else steps
+
+
+def steps_beside(searched: int, whole: int, own: float = OWN) -> Steps:
+    """The steps of a training of so many in all, in which a search's count.
+
+    Args:
+        searched: steps of the search's training.
+        whole: steps in all.
+        own: share of these that a site takes with its own teacher.
+    """
+    common = max(round(LEAST * whole), round((1 - own) * whole) - searched)
+    return Steps(common, math.ceil(own * whole))
+
+
+def student(site: Site, state: JoinedState) -> SavedNetwork | None:
+    """The network of the site's genome, distilled; None without samples, or if it diverged."""
+    inputs = learnt_from(site)
+    if not site.config.has_networks:
+        return None
+    if not len(inputs):
+        return _of_own_samples(site, state)
+    lessons = lessons_of(site, inputs)
+    training = _of_shared_head(site, state, lessons, len(inputs))
+    network = _network(site, _in_common(site, training))
+    steps, rng = (
+        steps_of_student(site.config, site.facts, len(inputs)).own,
+        _stream(site, "student"),
+    )
+    if steps:
+        own = lessons.some(steps * STUDENT.batch_size, rng)
+        taught = SoftSamples(own.samples, answers_to(site, state, own))
+        config = _for(site, steps, len(own.z))
+        if not site.facts.are_rows:
+            config = replace(config, learning_rate=OWN_RATE)
+        distil(network.bottom, network.head, taught, config=config, rng=rng)
+    else:
+        maps, answers = training(network.genome).maps(), answers_to(site, state, lessons)
+        teach_last_layer(network.bottom, network.head, maps, answers, config=LAST, rng=rng)
+    if site.config.stays:
+        _from_own_samples(site, network, _stream(site, "student, own samples"))
+    return _if_finite(network)
+
+
+def _of_own_samples(site: Site, state: JoinedState) -> SavedNetwork | None:
+    """A network that must stay, where nothing is public: it learns what the site's teacher answers
+    to its own samples, and their labels. Nothing of it is common."""
+    network, rng = _network(site, {}), _stream(site, "student")
+    own = replace(site.data.train, groups=None, part=None)
+    if len(own):
+        if site.facts.are_rows or are_few(site.facts, len(own)):
+            own = made_of_these(site.facts, own, rng)
+        answers = answers_to(site, state, Lessons(own, site.rows(own).z))
+        config = _for(site, site.config.training.student_steps, len(own))
+        distil(network.bottom, network.head, SoftSamples(own, answers), config=config, rng=rng)
+    _from_own_samples(site, network, rng)
+    return _if_finite(network)
+
+
+def lone_network(site: Site) -> SavedNetwork | None:
+    """A network of the site's genome that has learnt from labelled public samples and, without
+    noise, from the site's own: it must stay. None without a genome, or if it diverged."""
+    if not site.config.has_networks:
+        return None  # none was searched
+    weights = _in_common(site, _of_labels(site)) if len(site.public) else {}
+    network = _network(site, weights)
+    _from_own_samples(site, network, _stream(site, "lone network"))
+    return _if_finite(network)
+
+
+def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
+    """How a genome's student learns the shared head's answers, the same for all sites."""
+    steps, search = steps_of_student(site.config, site.facts, inputs).common, site.config.search
+    searched = site.config.privacy.mode.reads_samples and inputs > 1
+    shared = logits(state.check_joined(), lessons.z).softmax(1)
+
+    def training(genome: Genome) -> CommonTraining:
+        return CommonTraining(
+            genome=genome,
+            spec=site.spec,
+            taught=SoftSamples(lessons.samples, shared),
+            config=_for(site, steps, len(lessons.z)),
+            seed=site.config.seed,
+            device=str(site.device),
+            folder=site.common,
+            # All else that decides a search's training decides the answers as well.
+            origin=f"{search.optimizer}, {search.student_steps}" if searched else "",
+            begin=(lambda: common_fitness(site, state).weights_of(genome)) if searched else None,
+        )
+
+    return training
+
+
+def _of_labels(site: Site) -> Training:
+    """How a genome's network learns the labels of public samples."""
+    public = replace(site.public, groups=None, part=None)
+    labels = F.one_hot(public.y, public.classes).float()
+
+    def training(genome: Genome) -> CommonTraining:
+        return CommonTraining(
+            genome=genome,
+            spec=site.spec,
+            taught=SoftSamples(public, labels),
+            config=long_enough(STUDENT, len(public), site.config.training.student_steps),
+            seed=site.config.seed,
+            device=str(site.device),
+            folder=site.common,
+        )
+
+    return training
+
+
+def _in_common(site: Site, training: Training) -> Weights:
+    """The weights of the site's genome; while another process is at it, those of other genomes that
+    sites will want are trained."""
+    genome = SearchRecord.read(site.home).genome
+    own = training(genome)
+    for text in (str(genome), *wanted(site.common)):
+        with suppress(Busy):
+            if text != str(genome):
+                training(Genome.parse(text)).weights(wait=False)
+            return own.weights(wait=False)
+    return own.weights()
+
+
+def _for(site: Site, steps: int, samples: int) -> OptimizerConfig:
+    """A student's training of about so many steps."""
+    in_epoch = math.ceil(samples / STUDENT.batch_size)
+    epochs = max(1, round(steps / in_epoch))
+    return replace(STUDENT, epochs=epochs, train_head=site.spec.head_moves)
+
+
+def _network(site: Site, weights: Weights) -> SavedNetwork:
+    """A network of the site's genome with these weights; untrained without any."""
+    genome, spec = SearchRecord.read(site.home).genome, site.spec
+    rng = stream(site.config.seed, "untrained", str(genome))
+    bottom, head = spec.network(genome, rng, site.device)
+    if weights:
+        load(bottom, head, weights)
+    promise = site.config.privacy.network if site.budget.private else "unprotected"
+    about = {"client": site.id, "round": ROUND, "network": promise}
+    return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
+
+
+def _stream(site: Site, purpose: str) -> np.random.Generator:
+    return stream(site.config.seed, "client", site.id, purpose)
+
+
+def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:
+    """Train in place without noise, if there are samples; images are moved a little each time."""
+    config = replace(site.config.training.warm, train_head=site.spec.head_moves)
+    own, seed = site.data.train, int(rng.integers(2**32))
+    if not len(own):
+        return
+
+    def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
+
+    batches = None if site.facts.are_rows else each_moved
+    fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
+
+
+def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
+    """The network, to predict with; None if its training diverged: the site does without it."""
+    modules = (trained.bottom, trained.head)
+    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
+        return None
+    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())

@@ -1,0 +1,238 @@
+"""Encoders from their files: nothing is downloaded, and no file of a hub is ever read.
+
+| file | kind | read by |
+|---|---|---|
+| NAME.pt2 | a program of `torch.export` | torch |
+| NAME.onnx | ONNX in one file | onnxruntime (extra `encoders`) |
+| ARCHITECTURE:NAME.safetensors, .pth, .pt | a torchvision network, no classifier | torch |
+
+**What is trusted.** Weights are read without unpickling code (`weights_only`), also those inside a
+program; a program with machine code is refused. But a program's own description may hold
+expressions that torch evaluates: open a .pt2 only from whom you would take a program. The file is
+its owner's choice, and its SHA-256 is part of what a federation agrees on.
+"""
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from panas.data.encoder import EncoderFacts, Shape
+from panas.data.files.raw import one_line
+from panas.features.encoders.description import EMBEDDED, description, input_of
+from panas.features.encoders.encoder import Encoder, Network, vector_of
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import one_thread
+
+PROGRAM, ONNX, WEIGHTS = (".pt2",), (".onnx",), (".safetensors", ".pth", ".pt")
+FILES = "a .pt2 or .onnx file, or ARCHITECTURE:FILE with a .safetensors or .pth file of weights"
+CLASSIFIERS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
+CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper")  # in the names of an archive's members
+ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+
+
+def encoder_path(given: str) -> Path:
+    """The file of an encoder; BadInput if there is none."""
+    path = Path(given.partition(":")[2] or given).expanduser()
+    if not path.is_file():
+        raise BadInput(f"expected an encoder, {FILES}, at {path}, found none; check --encoder")
+    return path
+
+
+def absolute(given: str, folder: Path) -> str:
+    """An encoder as settings name it, its path absolute.
+
+    Args:
+        given: a path, or ARCHITECTURE:PATH.
+        folder: that a relative path starts at.
+    """
+    architecture, colon, path = given.rpartition(":")
+    return f"{architecture}{colon}{(folder / Path(path).expanduser()).resolve()}"
+
+
+def load_encoder(given: str) -> Encoder:
+    """The encoder of a file, kept in memory for the next call.
+
+    BadInput in one line for a file that cannot be read, or is no encoder of one picture.
+
+    Args:
+        given: a path, or ARCHITECTURE:PATH for weights of one of torchvision's networks.
+    """
+    path = encoder_path(given)
+    stat = path.stat()
+    beside = [p for p in (path.with_suffix(".toml"), path.parent / "encoder.toml") if p.is_file()]
+    changed = tuple(p.stat().st_mtime_ns for p in beside)
+    return _loaded(given, str(path), stat.st_mtime_ns, stat.st_size, changed)
+
+
+def deferred(given: str, facts: EncoderFacts) -> Encoder:
+    """The encoder of a file, which is read when the first picture comes.
+
+    BadInput then, if it is not the one of the facts.
+
+    Args:
+        given: as for `load_encoder`.
+        facts: of the encoder.
+    """
+
+    def network(x: Tensor) -> Tensor:
+        encoder = load_encoder(given)
+        if different := facts.differs_from(encoder.facts):
+            raise BadInput(f"expected the encoder {facts.name}, got {different}; put it back")
+        return encoder.network(x)
+
+    return Encoder(facts, network)
+
+
+@lru_cache(maxsize=4)
+def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, ...]) -> Encoder:
+    path, kind = Path(file), Path(file).suffix.lower()
+    content = path.read_bytes()
+    architecture = given.partition(":")[0] if ":" in given else ""
+    try:
+        if architecture and kind in WEIGHTS:
+            network, own, embedded = _torchvision(architecture, path, content)
+        elif not architecture and kind in PROGRAM:
+            network, own, embedded = _program(content)
+        elif not architecture and kind in ONNX:
+            network, own, embedded = _onnx(content)
+        else:
+            raise BadInput(f"expected an encoder, {FILES}, got {given!r:.200}; convert it")
+    except BadInput:
+        raise
+    except Exception as e:  # parsers of three libraries: each has its own types
+        raise BadInput(
+            f"expected a readable encoder at {path}, got: {one_line(e)}; export it again"
+        ) from e
+    shape, mean, std = input_of(description(path, embedded), own, path)
+    try:
+        with one_thread(), torch.inference_mode():
+            outputs = len(vector_of(network(torch.zeros(1, *shape))))
+    except BadInput:
+        raise
+    except Exception as e:
+        raise BadInput(
+            f"expected an encoder of one picture (1, {', '.join(map(str, shape))}) at {path}, got: "
+            f"{one_line(e)}; export it for one picture at a time"
+        ) from e
+    facts = EncoderFacts(
+        kind="torchvision" if architecture else "program" if kind in PROGRAM else "onnx",
+        name=f"{architecture}:{path.name}" if architecture else path.name,
+        sha256=hashlib.sha256(content).hexdigest(),
+        shape=shape,
+        mean=mean,
+        std=std,
+        outputs=outputs,
+    )
+    return Encoder(facts, network)
+
+
+Loaded = tuple[Network, Shape | None, str]
+"""A network, the shape of its input where the file says it, and JSON about its input."""
+
+
+@contextmanager
+def _only_weights() -> Iterator[None]:
+    """torch reads tensors alone: its reader of programs would else unpickle what fails to be."""
+    before = os.environ.get(ONLY_WEIGHTS)
+    os.environ[ONLY_WEIGHTS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ONLY_WEIGHTS]
+        else:
+            os.environ[ONLY_WEIGHTS] = before
+
+
+def _program(content: bytes) -> Loaded:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        said = next((n for n in names if n.endswith(f"{EMBEDDED}.json")), None)
+        embedded = archive.read(said).decode() if said else ""
+    if code := next((n for n in names if any(part in n for part in CODE)), None):
+        raise BadInput(
+            f"expected a program of torch.export alone, got one with machine code ({code:.80}); "
+            "save it with torch.export.save"
+        )
+    with _only_weights():
+        program = torch.export.load(io.BytesIO(content))
+    inputs = program.graph_signature.user_inputs
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in inputs]
+    if len(nodes) != 1:
+        raise BadInput(f"expected a program of one input, got one of {len(nodes)}; export it so")
+    sizes = nodes[0].meta["val"].shape
+    return program.module(), _fixed(sizes), embedded
+
+
+def _fixed(sizes: Any) -> Shape | None:
+    """(channels, height, width) of an input (n, c, h, w) where these are numbers; else None."""
+    if len(sizes) != 4:
+        raise BadInput(f"expected an input of one picture (n, c, h, w), got {len(sizes)} axes")
+    c, h, w = sizes[1:]
+    return (c, h, w) if all(type(n) is int for n in (c, h, w)) else None
+
+
+def _onnx(content: bytes) -> Loaded:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as e:
+        raise BadInput(
+            "expected onnxruntime for an encoder in ONNX, found none (in the checkout: pip install "
+            "'.[encoders]')"
+        ) from e
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    inputs = session.get_inputs()
+    if len(inputs) != 1 or inputs[0].type != "tensor(float)":
+        raise BadInput("expected a network of one float32 input in ONNX, got another; export it so")
+    name = inputs[0].name
+
+    def network(x: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+
+    metadata = session.get_modelmeta().custom_metadata_map
+    return network, _fixed(inputs[0].shape), metadata.get(EMBEDDED, "")
+
+
+def _torchvision(architecture: str, path: Path, content: bytes) -> Loaded:
+    from torchvision.models import get_model, list_models
+
+    if architecture not in list_models():
+        raise BadInput(
+            f"expected an architecture of torchvision, as resnet18, got {architecture!r:.80}; "
+            "check the name before the colon"
+        )
+    network = get_model(architecture, weights=None)
+    names = [name for name in CLASSIFIERS if hasattr(network, name)]
+    if not names:
+        raise BadInput(f"expected a network for classes, got {architecture}; choose another")
+    setattr(network, names[0], nn.Identity())
+    state = _weights(path, content)
+    kept = {k: v for k, v in state.items() if not k.startswith(f"{names[0]}.")}
+    network.load_state_dict(kept)
+    return network.eval().requires_grad_(False), None, ""
+
+
+def _weights(path: Path, content: bytes) -> Mapping[str, Tensor]:
+    """Tensors by name; nothing is unpickled."""
+    if path.suffix.lower() == ".safetensors":
+        from safetensors.torch import load
+
+        return load(content)
+    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise BadInput(
+            f"expected a state dictionary in {path}, got another object; save network.state_dict()"
+        )
+    return state

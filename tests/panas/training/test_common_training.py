@@ -1,0 +1,162 @@
+"""A training that is common to sites: the same bytes whoever trains, and once for all."""
+
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_networks import data
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
+from panas.runtime.errors import BadInput
+from panas.runtime.store import Busy, exclusive
+from panas.training import common as module
+from panas.training.common import CommonTraining, load, want, wanted
+from panas.training.distillation import SoftSamples
+from panas.training.last_layer import averaged_maps
+from panas.training.sgd import OptimizerConfig
+
+SPEC = NetworkSpec(shape=(1, 4, 4), classes=3, width=3)
+CONFIG = OptimizerConfig(optimiser="adam", learning_rate=0.02, batch_size=4, epochs=3)
+GENOME = Genome.parse("c4k3-max-c6k3")
+
+
+def taught(seed: int = 4) -> SoftSamples:
+    answers = torch.randn(15, 3, generator=torch.Generator().manual_seed(seed))
+    samples = data(15)
+    return SoftSamples(samples, answers.softmax(1))
+
+
+def training(folder: Path) -> CommonTraining:
+    lessons = taught()
+    return CommonTraining(
+        genome=GENOME,
+        spec=replace(SPEC, shape=lessons.samples.shape),
+        taught=lessons,
+        config=CONFIG,
+        seed=3,
+        device="cpu",
+        folder=folder,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.glob("student-*.safetensors")}
+
+
+def _train(folder: Path, threads: int) -> None:
+    torch.set_num_threads(threads)
+    training(folder).weights()
+
+
+def test_it_has_the_same_bytes_whoever_trains(tmp_path: Path) -> None:
+    for name, threads in (("a", 1), ("b", 2)):
+        _train(tmp_path / name, threads)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert len(contents(tmp_path / "a")) == 1
+
+
+def test_one_trains_and_the_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = training(tmp_path).weights()
+    monkeypatch.setattr(module, "distil", None)  # nobody trains from here on
+    again = training(tmp_path).weights()
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    bottom, head = training(tmp_path).spec.network(GENOME, np.random.default_rng())
+    load(bottom, head, first)
+    assert torch.equal(bottom.adapt.weight, first["0.adapt.weight"])
+
+
+def test_processes_that_want_the_same_train_it_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_train, args=(tmp_path, 1)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    _train(tmp_path / "alone", 1)
+    assert contents(tmp_path) == contents(tmp_path / "alone")
+
+
+def test_a_training_that_another_is_at_is_waited_for_or_left(tmp_path: Path) -> None:
+    own = training(tmp_path)
+    with exclusive(tmp_path / f"student-{own.key}.safetensors"), pytest.raises(Busy):
+        own.weights(wait=False)
+    assert own.weights(wait=False)
+
+
+def test_a_death_leaves_nothing_that_is_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "distil", lambda *_, **__: exit("killed"))
+        with pytest.raises(SystemExit):
+            training(tmp_path).weights()
+    assert not contents(tmp_path)
+    training(tmp_path).weights()
+    training(tmp_path / "alone").weights()
+    assert contents(tmp_path) == contents(tmp_path / "alone")
+
+
+def test_it_begins_where_the_search_has_left_a_network(tmp_path: Path) -> None:
+    first = training(tmp_path).weights()
+    still = replace(
+        training(tmp_path), config=replace(CONFIG, epochs=0), origin="a", begin=lambda: first
+    )
+    kept = still.weights()
+    assert all(torch.equal(first[name], kept[name]) for name in first)
+    nothing = replace(still, origin="b", begin=lambda: {}).weights()  # a search that diverged
+    assert not torch.equal(nothing["0.adapt.weight"], first["0.adapt.weight"])
+
+
+@pytest.mark.parametrize("what", ["genome", "spec", "taught", "config", "seed", "origin"])
+def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> None:
+    base = training(tmp_path)
+    others = {
+        "genome": Genome.parse("c4k3-avg-c6k3"),
+        "spec": replace(base.spec, unit=False),
+        "taught": taught(5),
+        "config": replace(CONFIG, batch_size=5),
+        "seed": 4,
+        "origin": "another",
+    }
+    assert replace(base, **{what: others[what]}).key != base.key
+
+
+def test_labels_do_not_reach_it(tmp_path: Path) -> None:
+    base = training(tmp_path)
+    samples = base.taught.samples
+    relabelled = SoftSamples(replace(samples, y=2 - samples.y), base.taught.targets)
+    assert replace(base, taught=relabelled).key == base.key
+
+
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    training(tmp_path).weights()
+    (path,) = tmp_path.glob("student-*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadInput, match="damaged or edited file; delete it") as e:
+        training(tmp_path).weights()
+    assert "\n" not in str(e.value)
+
+
+def test_what_is_wanted_is_noted_once_and_not_by_whom(tmp_path: Path) -> None:
+    assert wanted(tmp_path) == []
+    for text in ("c4k3", "c6k3-max", "c4k3"):
+        want(tmp_path, Genome.parse(text))
+    assert sorted(wanted(tmp_path)) == ["c4k3", "c6k3-max"]
+
+
+def test_maps_are_computed_once_by_the_weights_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = training(tmp_path)
+    first = own.maps()
+    bottom, head = own.spec.network(GENOME, np.random.default_rng())
+    load(bottom, head, own.weights())
+    torch.testing.assert_close(first, averaged_maps(bottom, own.taught.samples))
+    monkeypatch.setattr(module, "averaged_maps", None)  # nobody computes any from here on
+    assert torch.equal(training(tmp_path).maps(), first)
