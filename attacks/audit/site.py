@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
+from attacks.audit.masked import masked_evidence
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
@@ -148,10 +149,8 @@ def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
 
 def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
     """The audit of a site of which no release arrived: it sent nothing, or a masked vector."""
-    if not job.config.privacy.secure_sum:
+    if not job.config.secure_sum:
         return about
-    from attacks.audit.masked import masked_evidence  # needs libraries that others do not
-
     masked = masked_evidence(job.view, job.site.id)
     if masked is None:
         return about

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,6 +25,7 @@ from dprbft.paths import (
     hello_file,
     histogram_file,
 )
+from dprbft.secure_sum.keys import Signing
 from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
 from dprbft.site.directory import read_site, site_ledger
 from panas.architecture.genome import Genome
@@ -43,10 +44,6 @@ from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
 from panas.training.warm_start import WarmStart
-
-if TYPE_CHECKING:  # its libraries are not always installed
-    from dprbft.secure_sum.keys import Signing
-
 
 USUAL = 400
 """Training samples that a site is taken to have where nothing public tells of their number."""
@@ -67,7 +64,7 @@ class Site:
     ledger: Ledger
     device: torch.device
     workers: int = 1  # processes of its own
-    signing: "Signing | None" = None  # of keys in a secure sum; None where sites have no keys
+    signing: Signing | None = None  # of keys in a secure sum; None where sites have no keys
 
     @cached_property
     def data(self) -> SiteData:

@@ -132,7 +132,7 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     f = run.config.federation
     result = joining_prices(run, clients[:MOST_PRICED])
     budgets = [run.config.budget(i).epsilon for i in result]
-    summed = run.config.privacy.secure_sum
+    summed = run.config.secure_sum
     rests = assumption(f.secure_missing_of(f.clients), f.clients) if summed else ""
     return joining_price_line(list(result.values()), budgets, rests)
 

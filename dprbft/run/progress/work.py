@@ -95,7 +95,7 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     train = s * (REPORT + CALIBRATION + (TABLE if data.facts.columns else 0.0))
     train += ALONE * s * config.federation.baselines
     networks = _networks(config, data, chosen)
-    is_sum = config.privacy.secure_sum
+    is_sum = config.secure_sum
     return {
         "join": Cost(each=JOIN * s, once=JOIN * s),
         "search": search,
