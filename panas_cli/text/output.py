@@ -163,8 +163,8 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
         f"down in {rounds}{'' if updates else '; the search sent nothing'}"
     )
     print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))
-    if line := _latency(run):
-        print_words(line)
+    if latency := _latency(run):
+        print_words(latency)
     if audit:
         print_text("")
         show_audit(RunAudit.from_json(audit))

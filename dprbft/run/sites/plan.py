@@ -281,7 +281,7 @@ def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
     facts, public = shared(config, {paths.name: declared_facts(paths) for paths in sites})
     first, settings = sites[0].folder, read_site(sites[0].folder)
     encoder = encoder_file(first, settings) if facts.encoder else None
-    return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites, encoder)
+    return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites, encoder=encoder)
 
 
 def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
