@@ -15,8 +15,8 @@ from dprbft.run.events import Listener
 from dprbft.run.stages import all_stages, begin
 from dprbft.run.summary import summarise
 from dprbft.run.view import RunView
+from panas.runtime.device import check_device
 from panas.runtime.errors import BadInput
-from panas.runtime.execution import check_device
 from panas.runtime.pool import check_workers
 from panas.runtime.typed import checked
 

@@ -30,8 +30,9 @@ from panas.plots.search import history
 from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.device import check_device
 from panas.runtime.errors import BadInput
-from panas.runtime.execution import Execution, check_device
+from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.store import write_bytes
 from panas.runtime.typed import checked

@@ -9,11 +9,15 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from panas.data.files.dialect import Dialect
 from panas_cli import commands
 from panas_cli.options import (
     CompareRequest,
     FailOn,
     Leaving,
+    NoHeader,
+    OfDates,
+    OfNumbers,
     Reach,
     ReportRequest,
     Request,
@@ -186,10 +190,11 @@ def audit_model(
 
 def predict(
     source: Models,
-    input: Annotated[
-        str, Option("--input", help="An .npz, .csv, .parquet, picture, or folder; no labels.")
-    ],
+    input: Annotated[str, Option("--input", help="An .npz, table, picture, or folder; no labels.")],
     site: Site = None,
+    dates: OfDates = "iso",
+    numbers: OfNumbers = None,
+    no_header: NoHeader = False,
     with_: Annotated[
         Literal["predictor", "network"] | None,
         Option("--with", help="What classifies (default: the predictor, if there is one)."),
@@ -201,7 +206,8 @@ def predict(
     checked_source(source)
     checked_input(input)
     checked_results(out, json)
-    commands.predict.predict(source, input, site, with_, out, json)
+    dialect = Dialect(dates=dates, numbers=numbers, header=not no_header)
+    commands.predict.predict(source, (input, dialect), site, with_, out, json)
 
 
 def export(

@@ -15,10 +15,23 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from dprbft.config.where import is_path
+from panas.runtime.device import check_word
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 
 FailOn = Literal["leak", "inconclusive"]
+
+
+NoHeader = Annotated[
+    bool, Option("--no-header", help="A table without a header: columns are named 1, 2, ...")
+]
+OfDates = Annotated[
+    Literal["iso", "us", "eu"], Option(help="A table's: us for 1/31/2020, eu for 31/1/2020.")
+]
+OfNumbers = Annotated[
+    Literal["1,234.5", "1.234,5"] | None,
+    Option(help="A table's: 1,234.5 or 1.234,5 (default: by its delimiter)."),
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,7 @@ def common(
     group: Annotated[
         str | None, Option(help="Column, or array of a .npz, of the privacy unit, as patient_id.")
     ] = None,
+    no_header: NoHeader = False,
     client_column: Annotated[str | None, Option(help="Column with the site, as hospital.")] = None,
     sites: Annotated[
         list[str] | None,
@@ -123,6 +137,7 @@ def common(
         "data.label": label,
         "data.group": group,
         "data.client_column": client_column,
+        "data.table.header": "no" if no_header else None,
         **split_data(sites, client_data),
         **({"federation.clients": clients} if clients is not None else {}),
         "privacy.strict": strict or None,
@@ -158,8 +173,7 @@ def common(
 
 
 def _refuse(request: Request) -> None:
-    if request.device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"expected --device auto, cpu or cuda, got {request.device!r}; use auto")
+    check_word(request.device)
     if request.workers is not None and request.workers < 1:
         raise BadInput(f"expected --workers of at least 1, got {request.workers}; leave it out")
     if request.config and not request.config.is_file():
@@ -238,7 +252,7 @@ def _put(settings: dict[str, Any], key: str, value: Any) -> None:
     below = settings.setdefault(section, {})
     if not isinstance(below, dict) or not name:
         raise BadInput(f"expected --set section.key=value, got the key {key!r}")
-    if name.startswith("options."):  # a table of its own within the section
+    if name.startswith(("options.", "table.")):  # a table of its own within the section
         _put(below, name, value)
     else:
         below[name] = value
@@ -429,6 +443,10 @@ def ranges_of(given: Sequence[str] | None) -> dict[str, tuple[float, float]] | N
     return results or None
 
 
+OF_SYSTEMS = ("__MACOSX", "Thumbs.db", "desktop.ini")
+"""What systems add to folders that are packed or looked at."""
+
+
 def split_data(
     sites: Sequence[str] | None, client_data: Sequence[str] | None
 ) -> dict[str, list[str] | int]:
@@ -438,7 +456,8 @@ def split_data(
     folders = [Path(s).expanduser().resolve() for s in sites or ()]
     files = [Path(s).expanduser().resolve() for s in client_data or ()]
     if len(folders) == 1 and folders[0].is_dir() and not (folders[0] / "site.toml").exists():
-        inside = sorted(p for p in folders[0].iterdir() if not p.name.startswith("."))
+        below = (p for p in folders[0].iterdir() if not p.name.startswith("."))
+        inside = sorted(p for p in below if p.name not in OF_SYSTEMS)
         folders = [p for p in inside if (p / "site.toml").is_file()]
         files = [p for p in inside if p not in folders]
         if folders and files:

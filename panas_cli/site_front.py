@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from panas.runtime.device import check_word
 from panas.runtime.errors import BadInput
 from panas_cli import commands
 from panas_cli.front import Json
-from panas_cli.options import declared_by, ranges_of
+from panas_cli.options import NoHeader, OfDates, OfNumbers, declared_by, ranges_of
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
 Site = Annotated[Path, Argument(metavar="DIR", help="The site's directory.")]
@@ -36,6 +37,15 @@ def site_init(
     label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     group: Annotated[
         str | None, Option(help="Column or array of the privacy unit, as patient_id: all its rows.")
+    ] = None,
+    texts: Annotated[
+        str | None, Option(help="Columns to read as texts, though they hold numbers, as codes.")
+    ] = None,
+    dates: OfDates = "iso",
+    numbers: OfNumbers = None,
+    no_header: NoHeader = False,
+    delimiter: Annotated[
+        str | None, Option(help="Between columns (default: what the header suggests).")
     ] = None,
     bits: Annotated[int | None, Option(help="Depth of pictures above 8 bits, as 12 or 16.")] = None,
     classes: Annotated[
@@ -80,8 +90,16 @@ def site_init(
         "delta": delta,
         "trust": trust,
         "strict": strict,
+        "dates": dates,
+        "header": not no_header,
     }
-    lists = {"classes": classes, "methods": methods, "releases": releases, "versions": versions}
+    lists = {
+        "texts": texts,
+        "classes": classes,
+        "methods": methods,
+        "releases": releases,
+        "versions": versions,
+    }
     for key, text in lists.items():
         if text:
             settings[key] = [part.strip() for part in text.split(",")]
@@ -92,6 +110,8 @@ def site_init(
         "epsilon_per_run": epsilon_per_run,
         "ranges": ranges_of(ranges),
         "samples": samples,
+        "numbers": numbers,
+        "delimiter": delimiter,
     }
     settings |= {key: value for key, value in optional.items() if value is not None}
     commands.sites.site.init(folder, settings, declared_by(public_data, facts), json=json)
@@ -143,8 +163,7 @@ def node(
     parent: Annotated[int | None, Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
     """Serve a site to federations: the one process that touches its data."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"expected --device auto, cpu or cuda, got {device!r}; use auto")
+    check_word(device)
     _check_site(site)
     if parent is not None:
         from dprbft.engines.flower.hub import end_with_parent
@@ -227,9 +246,6 @@ def status(
 @deploy.command("demo")
 def demo() -> None:
     """Show a hub and three sites at work on this machine, with processes of their own."""
-    from dprbft.secure_sum.identity import need_library
-
-    need_library()
     commands.sites.demo.demo()
 
 

@@ -31,6 +31,7 @@ HOMES = {
     "opacus": ("panas/privacy/",),
     "dp_accounting": ("panas/privacy/accounting/",),
     "pyarrow": ("panas/data/files/parquet.py",),
+    "pydicom": ("panas/data/files/dicom.py",),
     "onnx": ("panas/training/export/",),
     "onnxruntime": ("panas/training/export/",),
     "onnxscript": ("panas/training/export/",),

@@ -148,10 +148,8 @@ def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
 
 def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
     """The audit of a site of which no release arrived: it sent nothing, or a masked vector."""
-    if not job.config.privacy.secure_sum:
+    if not job.config.secure_sum:
         return about
-    from attacks.audit.masked import masked_evidence  # needs libraries that others do not
-
     masked = masked_evidence(job.view, job.site.id)
     if masked is None:
         return about

@@ -23,7 +23,8 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | secure sum | the same where the server sees the noised sum alone, of the noise of one site |
 | pooled | the head of all sites' exact moments: what no release can beat with this map |
 
-Averages are stacked on the site's validation samples. "Own" is accuracy under the
+Averages are stacked on the site's validation samples; each has a head of the site's samples without
+noise besides, which stays with the site. "Own" is accuracy under the
 site's class mix, "uniform" under all classes alike. Gains are over "alone", paired by seed, with
 their standard error; "lose" is the share of sites that are more than a point below "alone": of
 "alone again" it is what noise does by itself, for two runs of one method differ too. What the

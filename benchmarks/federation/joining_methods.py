@@ -18,8 +18,10 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.unit import planned_units
+from panas.runtime.seeds import stream
 from panas.training.baselines import fit_baselines
-from panas.training.linear.averaging import average, log_prior
+from panas.training.linear.averaging import HOME, average, log_prior
+from panas.training.linear.home import home_head
 from panas.training.linear.public_models import (
     PublicForest,
     PublicLogistic,
@@ -33,7 +35,6 @@ from panas.training.linear.ridge import (
     logits,
     own_head,
     shared_head,
-    shrunk_head,
 )
 from panas.training.linear.rules import (
     Pooling,
@@ -94,11 +95,10 @@ def summed(parts: Sequence[Moments], variance: float) -> Moments:
 
 @dataclass(frozen=True)
 class Heads:
-    """What the server made of the sites' releases, and what each of them had sent."""
+    """What the server made of the sites' releases."""
 
     share: float  # of epsilon that a release takes; 0: nobody releases anything
     shared: Tensor | None
-    sent: tuple[Moments, ...] = ()  # of a site by itself, for its own head
 
 
 @dataclass(frozen=True)
@@ -156,16 +156,15 @@ def pooled_head(world: World, *, secure: bool) -> Heads:
     if m is None:
         return Heads(0.0, None)
     s2 = (moments.SENSITIVITY * m) ** 2
-    sent: tuple[Moments, ...] = ()
     if secure:
         nobody = Rows(torch.zeros(0, d), torch.zeros(0, dtype=torch.int64))
         exact = [exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites]
         total = summed([*exact, released(nobody, world, m)], s2)
     else:
-        sent = tuple(released(site.train, world, m) for site in world.sites)
+        sent = [released(site.train, world, m) for site in world.sites]
         total = summed(sent, s2 * len(sent))
     public = exact_moments(world.public.z, world.public.y, world.classes)
-    return Heads(share, shared_head(with_counts(total, world), public, world.labelled), sent)
+    return Heads(share, shared_head(with_counts(total, world), public, world.labelled))
 
 
 def with_counts(total: Moments, world: World) -> Moments:
@@ -199,11 +198,8 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
         if shared is None:  # as alone, to the bit
             results[name] = results["alone"]
             continue
-        more = {"shared": shared}
-        if heads.sent:  # in a secure sum a site makes no release of its own
-            mine = heads.sent[at]
-            more |= {"own": own_head(mine, world.labelled), "shrunk": shrunk_head(mine, shared)}
-        results[name] = averaged(world, site, known, public | more, over=shared, share=heads.share)
+        more = public | {"shared": shared}
+        results[name] = averaged(world, site, known, more, over=shared, share=heads.share)
     return results
 
 
@@ -232,9 +228,11 @@ def averaged(
     over: Tensor | None,
     share: float,
 ) -> Tensor:
-    """The average of heads, a table's public forest and logistic regression, and a residual that
-    DP-SGD trains over one head."""
+    """The average of heads, one of the site's samples without noise, a table's public forest and
+    logistic regression, and a residual that DP-SGD trains over one head."""
     prior, n = log_prior(site.histogram), units_of(site, world)
+    own = home_head(site.train, prior, list(heads.values()), stream(world.seed, HOME))
+    heads = {**heads, HOME: own}
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
     def offset(z: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ Four sites of 500 Fashion-MNIST samples with 100 validation samples, classes by 
 `benchmarks.joining`, drawn from the same streams.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +38,7 @@ from panas.training.distillation import (
 from panas.training.evaluate import represent
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import logits, own_head, shrunk_head
+from panas.training.linear.ridge import logits
 from panas.training.sgd import SHORT
 
 SETTING = Setting("fashion-mnist", 500, 0, 8.0, 4, 0.3)
@@ -55,7 +54,6 @@ class Federation:
     seed: int
     known: Known  # the server's heads
     shared: Tensor  # head
-    own: tuple[Mapping[str, Tensor], ...]  # heads of each site's own release
     phi: FeatureMap
     public: Samples
     test: Samples
@@ -63,7 +61,7 @@ class Federation:
     @property
     def macs(self) -> int:
         """Multiply-accumulates of phi and the heads that a site's predictor averages."""
-        heads = 1 + len(self.own[0]) + 1  # the shared one, its own, and the residual
+        heads = 3  # the shared one, its own, and the residual
         return self.phi.cost.macs + heads * self.world.classes * self.phi.width
 
     @property
@@ -112,7 +110,7 @@ class Federation:
 
     def predictor(self, at: int) -> float:
         """Accuracy of a site's predictor: the average of all heads and the residual."""
-        site, heads = self.world.sites[at], {"shared": self.shared, **self.own[at]}
+        site, heads = self.world.sites[at], {"shared": self.shared}
         values = averaged(
             self.world, site, self.known, heads, over=self.shared, share=self.known.joined.share
         )
@@ -162,9 +160,6 @@ def joined(root: str, seed: int) -> Federation:
     public, test = (
         pool.take(at) for at in np.split(order, [known, known + joining_world.TEST])[:2]
     )
-    own = tuple(
-        {"own": own_head(sent, 0), "shrunk": shrunk_head(sent, heads.shared)} for sent in heads.sent
-    )
     phi = fit_map(infer(read(SETTING.dataset, Reading(data_root=root))), public)
     known = Known(heads, heads, None, heads.shared, None, None, {})
-    return Federation(world, seed, known, heads.shared, own, phi, public, test)
+    return Federation(world, seed, known, heads.shared, phi, public, test)

@@ -31,7 +31,7 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
     BadInput, in one line, names the key, what it expects and what came; also a key that the method
     does not read.
     """
-    merged = merge(*layers)
+    merged = with_table(merge(*layers))
     preset = merged.get("preset", "sound")
     if preset not in PRESETS:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
@@ -56,6 +56,16 @@ def first_run(settings: dict[str, Any]) -> dict[str, Any]:
     federation = settings.get("federation", {})
     own = {"method", "sites", "client_data", "remote"} & federation.keys()
     return {} if own or "preset" in settings or settings.get("data") else FIRST_RUN
+
+
+def with_table(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with `data.texts`, as former versions called it, in `data.table`."""
+    data = settings.get("data")
+    if not isinstance(data, dict) or "texts" not in data:
+        return settings
+    rest = {key: value for key, value in data.items() if key != "texts"}
+    texts = {"table": {"texts": data["texts"]}} if data["texts"] else {}
+    return settings | {"data": merge(texts, rest)}
 
 
 def without_unread(settings: dict[str, Any], family: Family | None = None) -> dict[str, Any]:

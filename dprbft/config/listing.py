@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, with_table
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from panas.runtime.faces import field_comments
@@ -17,7 +17,7 @@ from panas.runtime.faces import field_comments
 OF_HUB = ("federation.remote", "federation.facts")
 """Settings that a hub fills in from its own folder."""
 
-Value = str | int | float | bool | list[Any] | None
+Value = str | int | float | bool | list[Any] | dict[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,7 @@ def list_settings(given: dict[str, Any]) -> list[Setting]:
 
     BadInput where a run with these settings would be refused.
     """
+    given = with_table(given)
     built = build_config(given)
     config, family = built.model_dump(mode="json"), built.federation.family
     preset = {"preset": given["preset"]} if "preset" in given else {}

@@ -83,7 +83,7 @@ FIRST_RUN: dict[str, Any] = {
     "tuning": {"trials": 8, "initial": 4},
     "training": {"student_steps": 300},
     "federation": {"clients": 8, "alpha": 1.0, "secure_minimum": 3},
-    "privacy": {"epsilon": 3.0, "trust": "secure-sum"},
+    "privacy": {"epsilon": 3.0},
 }
 """The run of whoever names no data, sites, method or preset: eight sites that are too small alone,
 450 public samples of which 20 have labels, and a server that sees the sum of all messages alone."""

@@ -71,6 +71,14 @@ class RunConfig(Section):
         return self.privacy.release_share or ROUNDS_SHARE
 
     @property
+    def secure_sum(self) -> bool:
+        """Whether the server is to see the sum of releases alone: as set, or by public facts."""
+        f, trust = self.federation, self.privacy.trust
+        if trust == "auto":
+            return f.family.reads("privacy.trust") and f.clients >= f.secure_minimum
+        return trust == "secure-sum"
+
+    @property
     def stays(self) -> bool:
         """Whether networks train without noise, and so stay where they are."""
         return self.privacy.network == "stays"
@@ -210,7 +218,7 @@ def _of_networks(config: RunConfig) -> Iterator[str]:
 
 def _of_secure_sum(config: RunConfig) -> Iterator[str]:
     f = config.federation
-    if not config.privacy.secure_sum:
+    if not config.secure_sum:
         return
     n, t, most = f.clients, f.secure_missing_of(f.clients), sections.most_missing(f.clients)
     if n < f.secure_minimum:
@@ -226,7 +234,7 @@ def _of_secure_sum(config: RunConfig) -> Iterator[str]:
     if f.compression != "none":
         yield (
             "federation.compression = none for a secure sum, which has no releases to compress, "
-            f"got {f.compression}; change one of the two"
+            f"got {f.compression}; leave it out, or use privacy.trust=server"
         )
 
 

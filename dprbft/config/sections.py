@@ -29,7 +29,7 @@ Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (
     *("dataset", "data_root", "label", "limit", "image_size", "bits"),
-    *("group", "client_column", "texts", "ranges"),
+    *("group", "client_column", "table", "ranges"),
     *("public_data", "public_fraction", "public_limit"),
     *("public_labels", "unlabelled_data"),
 )
@@ -161,12 +161,11 @@ class FederationSettings(Section):
     train_head: bool = about(False, "whether the simplex head moves during local training")
     baselines: bool = about(True, "fit forests and regressions, for the summary to compare with")
     secure_minimum: Annotated[int, Field(ge=3)] = about(
-        4, "of privacy.trust = secure-sum: fewer sites than this are refused"
+        4, "sites of a secure sum at least; privacy.trust says what fewer do"
     )
     secure_missing: Natural | None = about(
         None,
-        "sites of a secure sum that may be missing or help the server; None: a fifth, "
-        "below a third",
+        "sites of a secure sum that may be missing or help the server; None: a tenth, at least 1",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="of a method of the literature, by its own names"
@@ -194,7 +193,7 @@ class FederationSettings(Section):
         """t: how many of so many sites a secure sum bears to be missing, or to help the server."""
         if self.secure_missing is not None:
             return self.secure_missing
-        return min(max(1, sites // 5), most_missing(sites))
+        return min(max(1, sites // 10), most_missing(sites))
 
     @property
     def planned_rounds(self) -> int:
@@ -222,10 +221,10 @@ class Privacy(Section):
         "protected",
         "protected: networks may be shown; stays: they train without noise, and must not (joined)",
     )
-    trust: Literal["server", "secure-sum"] = about(
-        "server",
-        "who sees what a site releases; secure-sum: nobody, but for the sum over all sites "
-        "(joined)",
+    trust: Literal["auto", "server", "secure-sum"] = about(
+        "auto",
+        "who sees what a site releases: the server, or of a secure sum nobody; auto: such a sum "
+        "from federation.secure_minimum sites on (joined)",
     )
     strict: bool = about(False, "refuse samples that another ledger was charged for")
     allow_unprotected: bool = about(False, "let epsilon be infinite for search or release")
@@ -245,11 +244,6 @@ class Privacy(Section):
     def mode(self) -> SearchMode:
         """What a search looks at."""
         return mode_named(self.search)
-
-    @property
-    def secure_sum(self) -> bool:
-        """Whether the server is to see the sum of releases alone."""
-        return self.trust == "secure-sum"
 
     @property
     def kind(self) -> ReleaseKind | None:

@@ -135,7 +135,7 @@ def _work_of(
 def _with_keys(site: Site) -> Site:
     """The site and its node key, where a run among machines sums in secret."""
     names = site.config.federation.remote
-    if not names or not site.config.privacy.secure_sum:
+    if not names or not site.config.secure_sum:
         return site
     summed = summed_of(Hello.from_bytes(read_bytes(hello_file(site.home))))
     paths = site.paths

@@ -25,7 +25,6 @@ from dprbft.run.sites.known import Local
 from dprbft.run.sites.plan import SitesPlan, plan_sites
 from dprbft.run.sites.remote import Remote
 from dprbft.run.view import RunView
-from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
@@ -154,8 +153,6 @@ def check_settings(run: Path, config: RunConfig) -> None:
 
 def check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
-    if config.privacy.secure_sum:
-        check_libraries()
     checks = {"updates": _check_updates}.get(config.federation.family.name, _check_networks)
     checks(config, view)
 

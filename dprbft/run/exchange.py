@@ -1,7 +1,7 @@
 """The exchange between sites and server, and what a simulator tells of it."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,13 +18,11 @@ from dprbft.run.view import RunView
 from dprbft.server import events as server_events
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.rounds import Server
+from dprbft.server.secure_sum import SumServer
 from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.site import spec_of
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import append_note
-
-if TYPE_CHECKING:
-    from dprbft.server.secure_sum import SumServer
 
 
 def exchange(run: OpenRun, sites: frozenset[int]) -> None:
@@ -55,14 +53,12 @@ def _first(view: RunView) -> Broadcast:
     return Broadcast(0, torch.zeros(facts.classes, common.width), torch.zeros(facts.classes))
 
 
-def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
+def _server(run: OpenRun, sites: frozenset[int]) -> Server | SumServer:
     config, view = run.config, run.view
     side = Side(config, view.facts, view.public, view.feature_map)
     method, common = config.federation.method, _common(run, sites)
     common |= {"files": server_files(view), "first": _first(view)}
-    if config.privacy.secure_sum:
-        from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
-
+    if config.secure_sum:
         return SumServer(answer=partial(module_of(method).sum_round, side), **common)
     answer = partial(module_of(method).server_round, side)
     return Server(answer=answer, minimum=run.minimum, **common)

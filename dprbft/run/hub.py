@@ -25,6 +25,7 @@ from dprbft.run.exchange import server_files
 from dprbft.run.sites.known import Step
 from dprbft.run.sites.remote import Remote, Tolerant
 from dprbft.run.view import RunView
+from dprbft.secure_sum.release import masked_size
 from dprbft.server.calls import expected
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.server.updates import result_bytes
@@ -134,11 +135,9 @@ def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
 def _caps_of_releases(run: Path, config: RunConfig) -> dict[Verb, int]:
     files, sites = server_files(RunView(run, config)), config.federation.clients
     width, classes = files.width, files.classes
-    if not config.privacy.secure_sum:
+    if not config.secure_sum:
         most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
         return {Verb.ROUND: most}
-    from dprbft.secure_sum.release import masked_size  # its libraries are not always installed
-
     return {  # keys, shares and signatures by site, and one vector
         Verb.READY: 1 << 10,
         Verb.KEYS: 1 << 10,
@@ -210,7 +209,7 @@ def _site(sites: Remote, i: int, rounds: Sequence[RoundRecord]) -> dict[str, Any
 def _noise_of(view: RunView, site: int, rounds: Sequence[int]) -> list[float | None]:
     """Noise multipliers of a site's releases, as they say; none where updates are exchanged, or
     the server learns a sum alone."""
-    if view.config.sent is None or view.config.privacy.secure_sum:
+    if view.config.sent is None or view.config.secure_sum:
         return []
     files = server_files(view)
     return [r.noise_multiplier for k in rounds for r in files.releases(k, [site])]

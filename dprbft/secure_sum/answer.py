@@ -71,7 +71,7 @@ def read_answer(
         )
     for kind, shares in ((SELF, answer.of_self), (PAIR, answer.of_pair)):
         for owner, share in shares.items():
-            right = tag_of(dealt[owner][site], kind)
+            right = tag_of(dealt[owner][site], kind) if site in dealt[owner] else b""
             if share_tag(share, session, (owner, site), kind) != right:
                 raise BadInput(
                     f"expected from site {site} the share that site {owner} has dealt to it, got "
@@ -91,4 +91,4 @@ def short_of_shares(
         dealt: what sites have dealt; the secrets of all of these must be opened.
     """
     opened = Counter(site for a in answers.values() for site in (*a.of_self, *a.of_pair))
-    return [site for site in sorted(dealt) if opened[site] < session.threshold]
+    return [site for site in sorted(dealt) if opened[site] < session.graph.opens]

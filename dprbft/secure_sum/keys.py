@@ -22,6 +22,7 @@ from panas.runtime.errors import BadInput
 SEED_BYTES = 16
 PUBLIC_BYTES = 32
 ANNOUNCED_BYTES = 3 * PUBLIC_BYTES
+DRAW_BYTES = 16
 MOST_SIGNATURE_BYTES = 256
 
 
@@ -35,30 +36,40 @@ class Signing:
 
 @dataclass(frozen=True)
 class Announced:
-    """What a site announces: two public keys, and a commitment to its self seed."""
+    """What a site announces: two public keys, and a commitment to its self seed; where holders are
+    drawn, its draw."""
 
     pair: bytes
     seal: bytes
     commitment: bytes
     signature: bytes = b""
+    draw: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """96 bytes, and the signature, if there is one."""
-        return self.pair + self.seal + self.commitment + self.signature
+        """96 bytes, 16 of a draw, if there is one, and the signature, if there is one."""
+        return self.pair + self.seal + self.commitment + self.draw + self.signature
 
     @staticmethod
-    def from_bytes(content: bytes, site: int) -> "Announced":
-        """What `to_bytes` made; BadInput if the size cannot be."""
-        if not ANNOUNCED_BYTES <= len(content) <= ANNOUNCED_BYTES + MOST_SIGNATURE_BYTES:
+    def from_bytes(content: bytes, site: int, session: Session) -> "Announced":
+        """What `to_bytes` made; BadInput if the size cannot be.
+
+        Args:
+            content: untrusted.
+            site: who announced it.
+            session: of this sum, which says whether there is a draw.
+        """
+        size = ANNOUNCED_BYTES + DRAW_BYTES * session.graph.sparse
+        if not size <= len(content) <= size + MOST_SIGNATURE_BYTES:
             raise BadInput(
-                f"expected {ANNOUNCED_BYTES} bytes of keys and a signature from site {site}, got "
+                f"expected {size} bytes of keys and a signature from site {site}, got "
                 f"{len(content)}; ask the site again"
             )
-        return Announced(content[:32], content[32:64], content[64:96], content[96:])
+        draw, signature = content[ANNOUNCED_BYTES:size], content[size:]
+        return Announced(content[:32], content[32:64], content[64:96], signature, draw)
 
     def signed_part(self, session: Session, site: int) -> bytes:
-        """What the signature covers: the keys, the session and the site."""
-        keys = self.pair + self.seal + self.commitment
+        """What the signature covers: the keys, the draw, the session and the site."""
+        keys = self.pair + self.seal + self.commitment + self.draw
         return b"secure sum keys" + session.context + site.to_bytes(4, "big") + keys
 
 
@@ -67,7 +78,7 @@ def read_keys(
     keys: Mapping[int, bytes],
     verify: Callable[[int, bytes, bytes], bool] | None = None,
 ) -> dict[int, Announced]:
-    """What sites announced, in order; BadInput if fewer than n - t, or a signature is wrong.
+    """What sites announced, in order; BadInput if a signature is wrong.
 
     Args:
         session: of this sum.
@@ -77,15 +88,14 @@ def read_keys(
     """
     results = {}
     for site in sorted(keys):
-        session.position(site)
-        results[site] = announced = Announced.from_bytes(keys[site], site)
+        session.check_site(site)
+        results[site] = announced = Announced.from_bytes(keys[site], site, session)
         content = announced.signed_part(session, site)
         if verify is not None and not verify(site, content, announced.signature):
             raise BadInput(
                 f"expected keys signed by site {site} itself, got others; compare its public key "
                 "in federation.json with its administrator"
             )
-    session.check_enough(len(results), "keys")
     return results
 
 

@@ -93,7 +93,7 @@ class SumPlan:
         if not _NUMBER.fullmatch(about["nonce"]):
             raise BadInput("expected 32 hexadecimal digits in a sum, got others")
         plan = SumPlan(**{**about, "sites": _sites(about["sites"], "sum")})
-        plan.session.position(plan.sites[0])  # refuses what cannot be summed
+        plan.session.check_site(plan.sites[0])  # refuses what cannot be summed
         return plan
 
 

@@ -2,8 +2,8 @@
 
 | step | the site | what leaves |
 |---|---|---|
-| `keys` | draws its three seeds | public keys, a commitment |
-| `shares` | shares its pair seed and its self seed | two shares a peer, encrypted, and tags |
+| `keys` | draws its three seeds | public keys, a commitment, a draw of holders |
+| `shares` | shares its pair seed and its self seed | two shares a holder, encrypted, and tags |
 | `mask` | adds its masks to its vector | the masked vector: uniform, to who lacks the seeds |
 | `agree` | signs the list of survivors, once | the signature; only where keys are signed |
 | `unmask` | opens the sum | *one* share of each site: self seed of a survivor, else pair seed |
@@ -18,7 +18,10 @@ know of each other (`Signing`). Nobody opens anything before n - t sites have si
 survivors: with t below n / 3 there is no second list that so many would sign. Without signatures
 the server must forge no keys, and tell all sites of the same list.
 
-Source: Bonawitz et al. 2017, figure 4, with its consistency check.
+Holders are all sites, or drawn (`dprbft.secure_sum.graph`). A site is told the keys of its
+neighbours: the holders that it has drawn, and the sites that have drawn it.
+
+Sources: Bonawitz et al. 2017, figure 4, with its consistency check; Bell et al. 2020.
 """
 
 import hashlib
@@ -28,13 +31,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.holders import holders
 from dprbft.secure_sum.keys import (
+    DRAW_BYTES,
     SEED_BYTES,
     Announced,
     Signing,
     commitment,
+    derived,
     key_pair,
     public_bytes,
     read_keys,
@@ -66,7 +73,7 @@ class Party:
     signing: Signing | None = field(repr=False)
     _seeds: Seeds
     _announced: bytes = b""
-    _known: dict[int, bytes] = field(default_factory=dict)  # everybody's keys
+    _known: dict[int, bytes] = field(default_factory=dict)  # keys of neighbours, and its own
     _sent: dict[int, bytes] = field(default_factory=dict, repr=False)  # dealt shares, by peer
     # of self and pair seeds, by site that masks were agreed with; empty where it was dealt wrong
     _held: dict[int, bytes] = field(default_factory=dict, repr=False)
@@ -82,7 +89,7 @@ class Party:
             site: number of the site in it.
             signing: how its keys are signed; None where nothing is.
         """
-        session.position(site)
+        session.check_site(site)
         return Party(session, site, signing, Seeds(*(os.urandom(SEED_BYTES) for _ in range(3))))
 
     def keys(self) -> bytes:
@@ -91,22 +98,32 @@ class Party:
             pair = key_pair(self._seeds.pair, self.session, PAIR_KEY, self.site)
             seal_key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
             committed = commitment(self._seeds.own, self.session, self.site)
-            about = Announced(public_bytes(pair), public_bytes(seal_key), committed)
+            draw = derived(self._seeds.seal, self.session, "draw", self.site)[:DRAW_BYTES]
+            drawn = draw if self.session.graph.sparse else b""
+            about = Announced(public_bytes(pair), public_bytes(seal_key), committed, draw=drawn)
             content = about.signed_part(self.session, self.site)
             signature = self.signing.sign(content) if self.signing else b""
             self._announced = about.to_bytes() + signature
         return self._announced
 
-    def shares(self, all_keys: Mapping[int, bytes]) -> dict[int, bytes]:
-        """This site's shares for each other site that announced keys, encrypted, by site; and the
-        tags of all, also of its own.
+    def _holders(self, site: int | None = None) -> tuple[int, ...]:
+        """Who holds shares of this site's secrets, or of a neighbour's."""
+        of, session = self.site if site is None else site, self.session
+        content = self.keys() if of == self.site else self._known[of]
+        return holders(session, of, Announced.from_bytes(content, of, session).draw)
 
-        BadInput if fewer than n - t sites did, a signature is wrong, this site's own keys are not
-        among them, or other keys came before.
+    def shares(self, all_keys: Mapping[int, bytes]) -> dict[int, bytes]:
+        """This site's shares for each of its holders that announced keys, encrypted, by site; and
+        the tags of all, also of its own.
+
+        `all_keys` are those of its neighbours, and its own. BadInput if they are of fewer than T
+        holders, or of a site that is no neighbour, a signature is wrong, this site's own keys are
+        not among them, or other keys came before.
         """
         self._check_open()
         verify = self.signing.verify if self.signing else None
-        known = read_keys(self.session, all_keys, verify)
+        known, held_by = read_keys(self.session, all_keys, verify), self._holders()
+        self.session.check_holders(len(known.keys() & set(held_by)), "keys")
         if all_keys.get(self.site) != self.keys():
             raise BadInput(
                 f"expected the own keys of site {self.site} among all, got others; the server has "
@@ -115,26 +132,35 @@ class Party:
         if self._sent and self._known != dict(all_keys):
             raise BadInput("expected the keys of the first time, got others; start a new run")
         if not self._sent:
-            pair, own = (split(s, self.session) for s in (self._seeds.pair, self._seeds.own))
-            key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+            for site, announced in known.items():
+                theirs = holders(self.session, site, announced.draw)
+                if site not in held_by and self.site not in theirs:
+                    raise BadInput("expected keys of neighbours in a secure sum, got others")
             self._known = dict(all_keys)
-            both = {site: own[site] + pair[site] for site in known}
-            ways = {site: (self.site, site) for site in known}
-            self._held = {self.site: both[self.site]}
-            self._sent = {
-                site: deal(both[site], self.session, ways[site], key, of.seal)
-                if site != self.site
-                else tags(both[site], self.session, ways[site])
-                for site, of in known.items()
-            }
+            self._deal({site: known[site] for site in held_by if site in known})
         return dict(self._sent)
+
+    def _deal(self, known: Mapping[int, Announced]) -> None:
+        """Split the two seeds among all holders; those that announced keys are sent theirs."""
+        opens, everybody = self.session.graph.opens, self._holders()
+        pair, own = (split(s, opens, everybody) for s in (self._seeds.pair, self._seeds.own))
+        key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+        both = {site: own[site] + pair[site] for site in known}
+        self._held = {self.site: both[self.site]}
+        self._sent = {
+            site: deal(both[site], self.session, (self.site, site), key, of.seal)
+            if site != self.site
+            else tags(both[site], self.session, (site, site))
+            for site, of in known.items()
+        }
 
     def mask(self, vector: Vector, received: Mapping[int, bytes]) -> Masked:
         """The vector and its check number under masks, one number longer than the vector.
 
-        `received` holds the encrypted shares for this site, by who sent them; masks are agreed with
-        these sites, also with one whose shares are not what its tags say: they are left out of the
-        answer. BadInput if with this site fewer than n - t have sent right ones, or another vector
+        `received` holds the encrypted shares for this site, by who sent them, and nothing by its
+        other neighbours that have sent some. Masks are agreed with all these, also with one whose
+        shares are not what its tags say: they are left out of the answer. BadInput if with this
+        site fewer than T holders have sent some, or, of all sites, right ones; or if another vector
         or other shares came before.
 
         Privacy: to whoever lacks the seeds the result is uniform, whatever the vector.
@@ -142,9 +168,9 @@ class Party:
         self._check_open()
         if vector.dtype != np.uint64 or vector.ndim != 1:
             raise BadInput(f"expected a vector of uint64, got {vector.dtype} {vector.shape}")
-        if not self._sent or self.site in received or not received.keys() <= self._sent.keys():
+        if not self._sent or self.site in received or not received.keys() <= self._known.keys():
             raise BadInput("expected shares of the other sites that announced keys, got others")
-        self.session.check_enough(len(received) + 1, "shares")
+        self.session.check_holders(len(received.keys() & self._sent.keys()) + 1, "shares")
         digest = hashlib.sha256(vector.astype("<u8").tobytes())
         for site in sorted(received):
             digest.update(site.to_bytes(4, "big") + received[site])
@@ -154,16 +180,19 @@ class Party:
                 "vectors under one mask would show their difference; start a new run"
             )
         if not self._masked:
-            held = {site: self._opened(site, received[site]) for site in received}
-            self.session.check_enough(sum(map(bool, held.values())) + 1, "right shares")
+            key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+            held = {site: self._opened(site, received[site], key) for site in received}
+            if not self.session.graph.sparse:
+                self.session.check_enough(sum(map(bool, held.values())) + 1, "right shares")
             self._held = {self.site: self._held[self.site], **held}
         masked = self._under_masks(with_check(vector, self.session))
         self._masked = digest.hexdigest()
         return masked
 
-    def _opened(self, site: int, sealed: bytes) -> bytes:
-        key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
-        public = Announced.from_bytes(self._known[site], site).seal
+    def _opened(self, site: int, sealed: bytes, key: X25519PrivateKey) -> bytes:
+        if self.site not in self._holders(site):
+            return b""
+        public = Announced.from_bytes(self._known[site], site, self.session).seal
         return dealt_to(sealed, self.session, (site, self.site), key, public)
 
     def _under_masks(self, vector: Masked) -> Masked:
@@ -171,14 +200,15 @@ class Party:
         key = key_pair(self._seeds.pair, self.session, PAIR_KEY, self.site)
         for site in self._held:
             if site != self.site:
-                peer = site, Announced.from_bytes(self._known[site], site).pair
+                peer = site, Announced.from_bytes(self._known[site], site, self.session).pair
                 total += pair_mask(key, self.session, self.site, peer, len(vector))
         return total
 
     @property
     def wrongly_dealt(self) -> tuple[int, ...]:
         """The sites whose shares were not what their tags say."""
-        return tuple(site for site in sorted(self._held) if not self._held[site])
+        empty = (site for site in sorted(self._held) if not self._held[site])
+        return tuple(site for site in empty if self.site in self._holders(site))
 
     def agree(self, survivors: Collection[int]) -> bytes:
         """This site's signature of the list of survivors, for all others; empty without keys.
@@ -195,9 +225,9 @@ class Party:
 
         `agreed` is what `agree` gave at each of n - t of them or more; not needed without signing.
 
-        BadInput if they are fewer than n - t, this site is not among them, one of them sent no
-        shares, another list came before, or fewer than n - t have signed this one: two lists would
-        open a vector of a single site.
+        BadInput if they are fewer than n - t, this site is not among them, a neighbour among them
+        sent no shares, another list came before, or fewer than n - t have signed this one: two
+        lists would open a vector of a single site.
         """
         self._settle(survivors)
         self._check_agreed(agreed or {})
@@ -221,7 +251,9 @@ class Party:
     def _settle(self, survivors: Collection[int]) -> None:
         self._check_open()
         asked = tuple(sorted(set(survivors)))
-        if not self._masked or self.site not in asked or not set(asked) <= self._held.keys():
+        near = {*self._holders(), *self._known} if self._masked else set()
+        strange = set(asked) - set(self.session.sites) | (near & set(asked)) - self._held.keys()
+        if not self._masked or self.site not in asked or strange:
             raise BadInput(
                 "expected to unmask a sum over sites that shared their secrets, this one among "
                 "them, got another; start a new run"

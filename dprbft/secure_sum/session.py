@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
+from typing import Any
 
-from panas.runtime.errors import INSTALL_FLOWER, BadInput
+from dprbft.secure_sum.graph import Graph, graph_of
+from panas.runtime.errors import BadInput
 
 FEWEST_SITES = 3
 MOST_SITES = 4096
 HIGHEST_SITE = 1 << 31
 MOST_ID_BYTES = 256
-LIBRARIES = ("cryptography", "Crypto")
 
 
 def most_missing(sites: int) -> int:
@@ -45,15 +45,6 @@ def worth_summing(needed: Mapping[int, float], least: int, missing: int) -> tupl
     return tuple(sorted(order[: -min(results)[1]])) if results else ()
 
 
-def check_libraries() -> None:
-    """BadInput where the libraries of a secure sum are not installed."""
-    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
-        raise BadInput(
-            f"expected the libraries of a secure sum, found no {' and no '.join(missing)}; "
-            f"{INSTALL_FLOWER}, or use privacy.trust=server"
-        )
-
-
 @dataclass(frozen=True)
 class Session:
     """One secure sum over these sites, of which at most `missing` may drop out or collude.
@@ -62,7 +53,8 @@ class Session:
     |---|---|
     | n | the number of `sites` |
     | t | `missing`, below n / 3 |
-    | n - t | `threshold`: so many sites must go on, and so many shares open a secret |
+    | n - t | `threshold`: so many sites must go on |
+    | k, T | `graph`: how many sites hold shares of a secret, and how many of them open it |
 
     With t below a third, two different lists of survivors cannot both gather n - t answers, even
     where t sites answer both. An id is used once: a second sum over the same data needs a charge of
@@ -101,16 +93,26 @@ class Session:
     @cached_property
     def context(self) -> bytes:
         """32 bytes that bind every derived key and every signature to this session."""
-        about = {"id": self.id.hex(), "sites": self.sites, "missing": self.missing}
+        about: dict[str, Any] = {"id": self.id.hex(), "sites": self.sites, "missing": self.missing}
+        if self.graph.sparse:
+            about |= {"degree": self.graph.degree, "opens": self.graph.opens}
         return hashlib.sha256(b"secure sum 1 " + json.dumps(about).encode()).digest()
 
-    def position(self, site: int) -> int:
-        """A site's number among the shares, 1 to n; BadInput if it does not take part."""
-        if site not in self.sites:
+    @cached_property
+    def graph(self) -> Graph:
+        """Who holds shares of a site's secrets, and how many of them open one."""
+        return graph_of(len(self.sites), self.missing)
+
+    @cached_property
+    def _numbers(self) -> frozenset[int]:
+        return frozenset(self.sites)
+
+    def check_site(self, site: int) -> None:
+        """BadInput for a site that does not take part."""
+        if site not in self._numbers:
             raise BadInput(
                 f"expected one of the {len(self.sites)} sites of the secure sum, got site {site}"
             )
-        return self.sites.index(site) + 1
 
     def check_enough(self, sites: int, what: str) -> None:
         """BadInput if fewer than n - t sites are there at this step."""
@@ -118,4 +120,13 @@ class Session:
             raise BadInput(
                 f"expected {what} of at least {self.threshold} of {len(self.sites)} sites, got "
                 f"{sites}; the secure sum ends here and opens nothing, start a new run"
+            )
+
+    def check_holders(self, sites: int, what: str) -> None:
+        """BadInput if fewer than T holders of a secret are there at this step."""
+        if sites < self.graph.opens:
+            held = self.graph.degree + 1
+            raise BadInput(
+                f"expected {what} of at least {self.graph.opens} of {held} sites, got {sites}; the "
+                "secure sum ends here and opens nothing, start a new run"
             )

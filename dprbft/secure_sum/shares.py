@@ -1,23 +1,22 @@
 """Shamir shares of 16-byte secrets, and how they reach each peer unread by the server.
 
-`Crypto.Protocol.SecretSharing` works in GF(2^128) and puts a wrong secret together, silently, from
-too few or wrong shares. So every share has a tag, which goes with it: a hash that tells whether a
-share is the one that its owner has dealt, and hides a share of 128 random bits. The peer checks it
-when the share arrives, the server when the share comes back. What the right shares give is compared
-with what the owner announced.
+Too few or wrong shares give a wrong secret, silently. So every share has a tag, which goes with
+it: a hash that tells whether a share is the one that its owner has dealt, and hides a share of 128
+random bits. The peer checks it when the share arrives, the server when the share comes back. What
+the right shares give is compared with what the owner announced.
 
 Sources: Shamir 1979; RFC 8439 (ChaCha20-Poly1305).
 """
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from dprbft.secure_sum.field import value_at_0, values_at
 from dprbft.secure_sum.keys import SEED_BYTES, agreed, derived
 from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
@@ -30,31 +29,38 @@ DEALT_BYTES = SEALED_BYTES + TAGS_BYTES
 """Of what a site deals to a peer; of what it keeps for itself it tells the tags alone."""
 
 
-def split(secret: bytes, session: Session) -> dict[int, bytes]:
-    """A 16-byte share of a 16-byte secret for each site; any n - t of them open it, fewer do not.
+def split(secret: bytes, opens: int, holders: Sequence[int]) -> dict[int, bytes]:
+    """A 16-byte share of a 16-byte secret for each holder; so many open it, fewer say nothing.
 
     Two calls give different shares, and shares of two calls do not fit together.
+
+    Args:
+        secret: 16 bytes.
+        opens: T, how many shares open it.
+        holders: sites, ascending.
     """
     if len(secret) != SEED_BYTES:
         raise BadInput(f"expected a secret of {SEED_BYTES} bytes, got {len(secret)}")
-    pieces = Shamir.split(session.threshold, len(session.sites), secret, ssss=False)
-    return {session.sites[position - 1]: share for position, share in pieces}
+    coefficients = [secret, *(os.urandom(SEED_BYTES) for _ in range(opens - 1))]
+    points = range(1, len(holders) + 1)
+    return dict(zip(holders, values_at(coefficients, points), strict=True))
 
 
-def combine(shares: Mapping[int, bytes], session: Session, what: str = "shares") -> bytes:
-    """The secret that n - t shares or more open; a wrong one if any share is wrong.
+def combine(shares: Mapping[int, bytes], opens: int, holders: Sequence[int]) -> bytes:
+    """The secret that these shares open; BadInput for too few, a wrong one if any share is wrong.
 
     Args:
-        shares: by site; a wrong one gives a wrong secret.
-        session: of this sum, with n and t.
-        what: name of the shares in a message.
+        shares: by holder.
+        opens: T, how many shares open it.
+        holders: as `split` was given them.
     """
-    session.check_enough(len(shares), what)
-    chosen = sorted(shares)[: session.threshold]
+    chosen = sorted(shares)[:opens]
+    if len(chosen) < opens or not set(chosen) <= set(holders):
+        raise BadInput(f"expected shares of {opens} holders of a secret, got {len(shares)}")
     if any(len(shares[site]) != SEED_BYTES for site in chosen):
         raise BadInput(f"expected shares of {SEED_BYTES} bytes, got others; ask the sites again")
-    pieces = [(session.position(site), shares[site]) for site in chosen]
-    return Shamir.combine(pieces, ssss=False)
+    points = tuple(holders.index(site) + 1 for site in chosen)
+    return value_at_0(points, [shares[site] for site in chosen])
 
 
 def share_tag(share: bytes, session: Session, way: tuple[int, int], kind: int) -> bytes:

@@ -4,21 +4,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dprbft.messages import Hello, digest_of
 from dprbft.secure_sum.identity import public_of, sign, ssh_public, verify
+from dprbft.secure_sum.keys import Signing
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
-
-if TYPE_CHECKING:  # its libraries are not always installed
-    from dprbft.secure_sum.keys import Signing
-
 
 NODE_KEY, FEDERATION = "node.key", "federation.json"
 
 
-def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: str) -> "Signing":
+def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: str) -> Signing:
     """How a site of a run signs, and knows the signatures of the others.
 
     What is signed names `run`, `names` and `summed`: a hub could ask for a sum in several runs, or
@@ -35,8 +31,6 @@ def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: 
         run: name of the run.
         summed: digest of all else that decides what a summand is of (`summed_of`).
     """
-    from dprbft.secure_sum.keys import Signing
-
     if not (folder / NODE_KEY).is_file() or not (folder / FEDERATION).is_file():
         raise BadInput(
             f"expected {NODE_KEY} and {FEDERATION} in {folder} for a secure sum between machines, "

@@ -1,8 +1,8 @@
 """The server's part: from masked vectors and the sites' answers to the sum, and nothing but it.
 
 The sum of the masked vectors holds the self masks of all survivors, and those pair masks whose
-other site dropped out. n - t right answers open exactly these; wrong ones are told by the tags of
-their shares, and left out.
+other site dropped out. Right shares of enough holders open exactly these; wrong ones are told by
+their tags, and left out with the answer that they came in.
 
 Source: Bonawitz et al. 2017, figure 4, round 4.
 """
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dprbft.secure_sum.answer import Dealt, UnmaskAnswer, read_answer
+from dprbft.secure_sum.holders import holders, neighbours
 from dprbft.secure_sum.keys import Announced, commitment, key_pair, public_bytes, read_keys
 from dprbft.secure_sum.masks import (
     CHECK_NUMBERS,
@@ -62,21 +63,24 @@ def total(
         answers: of `Party.unmask(masked)`, by site.
     """
     known = read_keys(session, keys)
+    session.check_enough(len(known), "keys")
     summed = _sum(session, known, masked)
     read, missing = _right(session, dealt, masked, answers), sorted(dealt.keys() - masked.keys())
     for site in masked:
         of_self = {a: r.of_self[site] for a, r in read.items() if site in r.of_self}
-        seed = combine(of_self, session, f"right shares of site {site}")
+        seed = _opened(session, known, site, of_self)
         if commitment(seed, session, site) != known[site].commitment:
             raise _unfit(site)
         summed -= self_mask(seed, session, site, len(summed))
+    near = neighbours(session, known) if missing else {}
     for site in missing:
         of_pair = {a: r.of_pair[site] for a, r in read.items() if site in r.of_pair}
-        seed = combine(of_pair, session, f"right shares of site {site}")
+        seed = _opened(session, known, site, of_pair)
         key = key_pair(seed, session, PAIR_KEY, site)
         if public_bytes(key) != known[site].pair:
             raise _unfit(site)
-        for peer in masked:  # what the peer added is the negative of what the site would have
+        # What the peer added is the negative of what the site would have.
+        for peer in near[site] & masked.keys():
             summed += pair_mask(key, session, site, (peer, known[peer].pair), len(summed))
     if not fits_check(summed, session):
         raise BadInput(
@@ -86,6 +90,13 @@ def total(
     result = summed[:-CHECK_NUMBERS]
     check_range(result, len(masked))
     return result
+
+
+def _opened(
+    session: Session, known: Mapping[int, Announced], site: int, shares: Mapping[int, bytes]
+) -> bytes:
+    session.check_holders(len(shares), f"right shares of site {site}")
+    return combine(shares, session.graph.opens, holders(session, site, known[site].draw))
 
 
 def _sum(session: Session, known: Mapping[int, Announced], masked: Mapping[int, Masked]) -> Masked:

@@ -26,7 +26,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine, SiteRefusal
 from dprbft.messages import Broadcast, Code, Verb, digest_of
 from dprbft.secure_sum.answer import UnmaskAnswer, read_answer, short_of_shares
-from dprbft.secure_sum.keys import Announced
+from dprbft.secure_sum.holders import holders
+from dprbft.secure_sum.keys import Announced, read_keys
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
 from dprbft.secure_sum.session import worth_summing
@@ -155,21 +156,24 @@ class SumServer:
         asked = dict.fromkeys(plan.sites, plan.to_bytes())
 
         def announced(site: int, reply: bytes) -> bytes:
-            Announced.from_bytes(reply, site)
+            Announced.from_bytes(reply, site, session)
             return reply
 
+        session = plan.session
         keys = self._ask(Verb.KEYS, asked, announced)
         self._check_enough(plan, len(keys), "keys")
-        content = Parts(keys).to_bytes()
+        known = read_keys(session, keys)
 
         def shares_of(site: int, reply: bytes) -> Mapping[int, bytes]:
             result = Parts.from_bytes(reply).parts
-            sizes = {i: TAGS_BYTES if i == site else DEALT_BYTES for i in keys}
+            held_by = keys.keys() & set(holders(session, site, known[site].draw))
+            sizes = {i: TAGS_BYTES if i == site else DEALT_BYTES for i in held_by}
             if {i: len(part) for i, part in result.items()} != sizes:
                 raise BadInput("expected shares and their tags for each site, got others")
             return result
 
-        shares = self._ask(Verb.SHARE, dict.fromkeys(keys, content), shares_of)
+        begun = Opened(plan, (), keys, {})
+        shares = self._ask(Verb.SHARE, {i: begun.told(i) for i in keys}, shares_of)
         self._check_enough(plan, len(shares), "shares")
         lost = frozenset(plan.sites) - shares.keys()
         return Opened(plan, tuple(sorted(present - lost)), keys, shares)
@@ -222,7 +226,8 @@ class SumServer:
     def _agreed(self, opened: Opened, survivors: tuple[int, ...]) -> bytes:
         """The list of survivors, signed by those who are there, where sites sign."""
         content = Survivors(survivors).to_bytes()
-        if not any(Announced.from_bytes(opened.keys[i], i).signature for i in survivors):
+        known = read_keys(opened.plan.session, opened.keys)
+        if not any(known[i].signature for i in survivors):
             return content
         asked = dict.fromkeys((i for i in survivors if i in self.sites), content)
         agreed = self._ask(Verb.UNMASK, asked, lambda site, reply: reply)
@@ -264,12 +269,13 @@ class SumServer:
         opened = self._kept.opened()
         if opened is None:
             return 0, 0, {}
-        keys, survivors = Parts(opened.keys).to_bytes(), self._kept.survivors() or ()
+        survivors = self._kept.survivors() or ()
         masked = {i: read_bytes(self._kept.masked(i)) for i in survivors}
         answers = [p.stat().st_size for i in survivors if (p := self._kept.answer(i)).exists()]
         up = sum(map(len, opened.keys.values())) + sum(map(len, masked.values())) + sum(answers)
         up += sum(len(Parts(of).to_bytes()) for of in opened.shares.values())
-        down = len(opened.plan.to_bytes()) * len(opened.plan.sites) + len(keys) * len(opened.keys)
+        down = len(opened.plan.to_bytes()) * len(opened.plan.sites)
+        down += sum(len(opened.told(i)) for i in opened.keys)
         down += sum(len(opened.received(i)) for i in opened.shares)
         down += len(Survivors(survivors).to_bytes()) * len(survivors)
         return up, down, {i: digest_of(m) for i, m in masked.items()}

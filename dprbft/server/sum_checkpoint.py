@@ -7,10 +7,13 @@
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dprbft.paths import arrived_file, sum_folder
 from dprbft.secure_sum.answer import UnmaskAnswer, read_answer
+from dprbft.secure_sum.holders import neighbours
+from dprbft.secure_sum.keys import read_keys
 from dprbft.secure_sum.messages import Parts, SumPlan
 from dprbft.secure_sum.release import ROUND
 from panas.runtime.errors import BadInput
@@ -26,9 +29,20 @@ class Opened:
     keys: Mapping[int, bytes]
     shares: Mapping[int, Mapping[int, bytes]]  # encrypted, by sender and receiver
 
+    @cached_property
+    def near(self) -> Mapping[int, set[int]]:
+        """The neighbours of each site that announced keys."""
+        session = self.plan.session
+        return neighbours(session, read_keys(session, self.keys))
+
+    def told(self, site: int) -> bytes:
+        """What a site is sent of keys: its neighbours' and its own."""
+        return Parts({i: self.keys[i] for i in {site, *self.near[site]}}).to_bytes()
+
     def received(self, site: int) -> bytes:
-        """What a site is sent of the others' shares."""
-        return Parts({i: of[site] for i, of in self.shares.items() if i != site}).to_bytes()
+        """What a site is sent of its neighbours' shares: nothing of one that has dealt it none."""
+        near = self.near[site] & self.shares.keys()
+        return Parts({i: self.shares[i].get(site, b"") for i in near}).to_bytes()
 
 
 @dataclass(frozen=True)

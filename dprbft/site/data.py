@@ -20,6 +20,7 @@ from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
+from panas.data.remarks import of_classes, remarks
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
@@ -169,7 +170,7 @@ def declared(
         known = read(public, replace(how, table=replace(table, units_needed=False)))
         how = reading_of(infer(known, public=known, bits=settings.bits), table)
     raw = read(path, how)
-    for note in raw.notes:  # on the owner's own screen
+    for note in (*raw.notes, *(() if known is None else remarks(known))):  # on the owner's screen
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
     both = [] if known is None else [*known.class_names, *raw.class_names]
     result = facts or infer(
@@ -179,6 +180,8 @@ def declared(
         ranges=settings.ranges,
         bits=settings.bits,
     )
+    for note in of_classes(result.class_names):
+        warnings.warn(f"{settings.name}: {note}", stacklevel=2)
     return result, fit(raw, result, settings.name)
 
 

@@ -17,6 +17,7 @@ from dprbft.config.families import method_names
 from dprbft.config.flat import Section, validated
 from dprbft.paths import declared_file, key_file, ledger_file, settings_file
 from panas.data.facts import Facts
+from panas.data.files.dialect import Dates, Delimiter, Dialect, Numbers
 from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
@@ -51,6 +52,11 @@ class SiteSettings(Section):
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     bits: Annotated[int, Field(ge=8, le=16)] | None = None  # depth of pictures of more than 8
     texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
+    # how a table is written (panas.data.files.dialect)
+    dates: Dates = "iso"
+    numbers: Numbers | None = None
+    header: bool = True
+    delimiter: Delimiter | None = None
     # how many samples (or groups) the data have, where that is no secret; None: runs plan with a
     # noised number
     samples: Annotated[int, Field(ge=1)] | None = None
@@ -77,7 +83,10 @@ class SiteSettings(Section):
     @property
     def table(self) -> TableColumns:
         """What columns of a table are."""
-        return TableColumns(label=self.label, group=self.group, texts=self.texts)
+        dialect = Dialect(
+            dates=self.dates, numbers=self.numbers, header=self.header, delimiter=self.delimiter
+        )
+        return TableColumns(label=self.label, group=self.group, texts=self.texts, dialect=dialect)
 
     @field_validator("methods")
     @classmethod

@@ -163,7 +163,7 @@ def leave(paths: SitePaths, content: bytes) -> None:
 
 def _check_trust(settings: SiteSettings, config: RunConfig) -> None:
     """Refuse a run in which more could be seen of a release than the owner has allowed."""
-    f, summed = config.federation, config.privacy.secure_sum
+    f, summed = config.federation, config.secure_sum
     if settings.trust == "secure-sum" and config.leaves and not summed:
         raise BadInput(
             "expected a run with privacy.trust = secure-sum, which site.toml asks for, got one "

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from panas.data.facts import Facts
+from panas.data.files.pictures import upright
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
@@ -136,7 +138,7 @@ def _image(image: Any) -> Tensor:
     if isinstance(image, Tensor):
         tensor = image.detach().cpu()
     else:
-        array = np.asarray(image)
+        array = np.asarray(upright(image) if isinstance(image, Image.Image) else image)
         if array.dtype.kind not in "buif":
             raise BadInput(f"expected images as numbers, got {type(image).__name__}; convert them")
         tensor = torch.from_numpy(np.array(array))

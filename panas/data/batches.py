@@ -13,23 +13,31 @@ Rows count from 1, without a table's header. What cannot be read is refused, wit
 import array
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from panas.data.facts import Facts, fit
 from panas.data.files.archives import image_arrays
 from panas.data.files.cells import Cells
-from panas.data.files.pictures import DEEP, GREY, PICTURES, pictures_under, unreadable
+from panas.data.files.dialect import PLAIN, Dialect
+from panas.data.files.pictures import DEEP, GREY, PICTURES, open_picture, pictures_under, unreadable
 from panas.data.files.raw import Raw
-from panas.data.files.tables import LABEL_COLUMNS, Header, TableColumns, open_table
-from panas.data.load import rows_of, unlabelled
-from panas.data.sources import TABLES, path_of
+from panas.data.files.tables import (
+    LABEL_COLUMNS,
+    TABLES,
+    Header,
+    TableColumns,
+    ending_of,
+    open_table,
+)
+from panas.data.frames import rows_of
+from panas.data.load import unlabelled
+from panas.data.sources import path_of
 from panas.runtime.errors import BadInput
 
 MOST_SAMPLES, MOST_VALUES = 512, 1 << 24  # of a batch
@@ -50,7 +58,15 @@ def are_files(data: str) -> bool:
     return path.is_dir() or path.suffix.lower() in PICTURES
 
 
-def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Batch]:
+def is_picture(data: str | Path) -> bool:
+    """Whether a path is that of one picture, by what it ends in."""
+    path = path_of(str(data))
+    return path.suffix.lower() in PICTURES and not path.is_dir()
+
+
+def batches_of(
+    data: str, facts: Facts, size: int | None = None, dialect: Dialect = PLAIN
+) -> Iterator[Batch]:
     """The samples at a path, as the facts of a network's data describe them; at least one.
 
     BadInput where they do not fit; a mistake in the path is found at the first batch.
@@ -59,18 +75,20 @@ def batches_of(data: str, facts: Facts, size: int | None = None) -> Iterator[Bat
         data: a path, as in the table above.
         facts: of the network's data: shape, columns and scale.
         size: samples of a batch, at most, from 1 up; None: 512, or fewer large ones.
+        dialect: how a table is written. Without a header, columns are the facts' in their order
+            where there are as many, else those of the facts' numbers.
     """
     path, none = path_of(data), True
     usual = max(1, min(MOST_SAMPLES, MOST_VALUES // math.prod(facts.shape)))
-    for batch in _read(path, facts, size or usual):
+    for batch in _read(path, facts, size or usual, dialect):
         none = False
         yield batch
     if none:
         raise BadInput(f"expected samples in {path}, got none; add some")
 
 
-def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
-    kind = path.suffix.lower()
+def _read(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
+    kind = ending_of(path)
     is_table, is_folder = kind in TABLES and not path.is_dir(), path.is_dir()
     if not is_folder and not (path.is_file() and kind in (".npz", *TABLES, *PICTURES)):
         wrong = f"{path}, of another type" if path.is_file() else f"none at {path}"
@@ -82,7 +100,7 @@ def _read(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
             f"{'a table' if facts.columns else 'an .npz or pictures'}"
         )
     if is_table:
-        return _of_table(path, facts, size)
+        return _of_table(path, facts, size, dialect)
     if is_folder or kind in PICTURES:
         return _of_pictures(path, facts, size)
     return _of_archive(path, facts, size)
@@ -103,12 +121,14 @@ def _of_archive(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
             row += len(part)
 
 
-def _of_table(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
+def _of_table(path: Path, facts: Facts, size: int, dialect: Dialect) -> Iterator[Batch]:
     # No column is a label, whatever it is called: what the facts do not name is not read.
     names = (*LABEL_COLUMNS, *(column.name for column in facts.columns))
-    named = TableColumns(labelled=False, features=names)
+    named = TableColumns(labelled=False, features=names, dialect=dialect)
     row = 0
     with open_table(path, named) as (header, rows):
+        if not dialect.header and len(header.names) == len(facts.columns):
+            header = replace(header, names=[column.name for column in facts.columns])
         while len((part := _next_rows(path, header, rows, facts, size)).y):
             yield Batch(_numbers(row, len(part.y)), fit(part, facts, str(path)).inputs())
             row += len(part.y)
@@ -125,8 +145,7 @@ def _next_rows(
             f"{missing[0]!r:.80}; add it (cells may be empty)"
         )
     positions = [header.names.index(column.name) for column in facts.columns]
-    commas = header.delimiter != ","
-    cells = [Cells(c.name, texts=c.kind == "text", commas=commas) for c in facts.columns]
+    cells = [Cells(c.name, texts=c.kind == "text", style=header.style) for c in facts.columns]
     lines = array.array("q")
     for row in islice(filter(None, rows), size):
         lines.append(getattr(rows, "line_num", 0))
@@ -151,7 +170,7 @@ def _of_pictures(path: Path, facts: Facts, size: int) -> Iterator[Batch]:
 def _picture(file: Path, facts: Facts) -> Float[Tensor, "1 c h w"]:
     """A picture as a network's input; BadInput for one of more colours or bits than the facts'."""
     try:
-        with Image.open(file) as image:
+        with open_picture(file) as image:
             if facts.shape[0] == 1 and image.mode not in GREY:
                 raise BadInput(f"expected a grey picture at {file}, got colour; convert it")
             if image.mode in DEEP and (facts.dtype == "uint8" or facts.shape[0] > 1):

@@ -11,7 +11,7 @@ classify. Their labels are 0, and mean nothing.
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from PIL import Image
 from torch import Tensor
 
 from panas.data.facts import BYTE, Facts, fit, infer
-from panas.data.files.cells import Cells
-from panas.data.files.pictures import DEEP, read_picture
+from panas.data.files.dialect import dialect_of
+from panas.data.files.pictures import DEEP, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.tables import TableColumns
+from panas.data.frames import is_frame, rows_of_frame, rows_of_mappings
+from panas.data.remarks import OF_SHARE, of_classes, of_limit, remarks
 from panas.data.samples import Samples, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
@@ -52,14 +54,17 @@ class DataSettings:
     data_root: str | None = None
     """Folder of torchvision's sets; not needed for `digits` and for paths."""
     label: str | None = None
-    """A table's label column; None looks for the usual names."""
+    """A table's label column, by its number from 1 where there is no header; None looks for the
+    usual names. Of a folder of pictures, a column of its `metadata.csv`."""
     group: str | None = None
-    """A table's column, or an .npz's array, that names the privacy unit of a sample, as a patient;
-    None: a sample is one."""
+    """A table's column, an .npz's array, or a column of a folder's `metadata.csv`, that names the
+    privacy unit of a sample, as a patient; None: a sample is one."""
     client_column: str | None = None
     """A table's column that names the client of a row, as a hospital."""
-    texts: tuple[str, ...] = ()
-    """A table's columns to read as texts although they hold numbers, as codes do."""
+    table: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """How tables are written (`panas.data.files.dialect`): `dates` iso, us or eu, `numbers` 1,234.5
+    or 1.234,5, `header` yes or no, `delimiter`; `texts`: columns to read as texts although they
+    hold numbers, as codes do."""
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Lowest and highest value of a table's columns, for their scale; see `panas.data.facts`."""
     public_data: str | None = None
@@ -95,6 +100,7 @@ class DataSettings:
         ):
             if value is not None and not least <= value <= most:
                 raise BadInput(f"expected {expected}, got {value}; change it")
+        dialect_of(self.table)
 
     @property
     def has_public(self) -> bool:
@@ -111,8 +117,13 @@ class DataSettings:
     @property
     def reading(self) -> Reading:
         """How the files are read."""
+        dialect, texts = dialect_of(self.table)
         table = TableColumns(
-            label=self.label, group=self.group, client=self.client_column, texts=self.texts
+            label=self.label,
+            group=self.group,
+            client=self.client_column,
+            texts=texts,
+            dialect=dialect,
         )
         return Reading(data_root=self.data_root, table=table, image_size=self.image_size)
 
@@ -174,15 +185,18 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     s = settings
     name = Path(identity(s.dataset)).name  # without the folders of this machine
     raw, shared = _read(s)
-    if unknown := sorted({*s.texts, *s.ranges} - set(raw.columns)):
-        raise BadInput(f"expected columns of {name} in data.texts and data.ranges, got {unknown}")
+    if unknown := sorted({*s.reading.table.texts, *s.ranges} - set(raw.columns)):
+        raise BadInput(
+            f"expected columns of {name} in data.table.texts and data.ranges, got {unknown}"
+        )
     private, public = _divided(raw, shared, s, rng)
     if s.limit is not None and s.limit < len(private):
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
     pool = raw.take(private)
-    for note in (*raw.notes, *remarks(open_part)):
+    left_out = of_limit(len(shared.y), s.public_limit) if shared is not raw else ()
+    for note in (*raw.notes, *remarks(open_part), *of_classes(facts.class_names), *left_out):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
@@ -248,6 +262,7 @@ def _divided(
     if raw.part is not None:
         chosen &= raw.part == TRAIN
     if chosen.sum() > s.public_limit:
+        warnings.warn(OF_SHARE.format(s.public_limit), stacklevel=3)
         chosen &= number < np.sort(number[chosen])[s.public_limit]
     public = np.flatnonzero(chosen)
     return np.delete(everyone, public), public
@@ -342,53 +357,23 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
 
     `data` is, of images: a path, a PIL image, an array (h, w), (h, w, c) or (n, h, w, c), a tensor
     (c, h, w) or (n, c, h, w), or a list of them (an array that has the shape of the facts with
-    channels first alone is read so); of a table: a mapping from column to cell, or a
-    list of them (cells are numbers, texts, or None). Pictures, not arrays, are brought to size.
+    channels first alone is read so); of a table: a data frame, a mapping from column to cell, or
+    a list of mappings (cells are numbers, texts, or None). Pictures, not arrays, are brought to
+    size.
     """
     many: Sequence[Any] = data if isinstance(data, list | tuple) else [data]
     if not many:
         raise BadInput("expected images or rows to classify, got none")
     if facts.columns:
-        return _table(many, facts)
+        return rows_of_frame(data, facts) if is_frame(data) else rows_of_mappings(many, facts)
     x = np.concatenate([_images(one, facts) for one in many])
     return Raw(x, np.zeros(len(x), np.int64), facts.class_names)
-
-
-def _table(rows: Sequence[Any], facts: Facts) -> Raw:
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise BadInput(f"expected rows as mappings from column to cell, got {type(rows[0])}")
-    columns = [Cells(c.name, texts=c.kind == "text", commas=False) for c in facts.columns]
-    for column in columns:
-        for row in rows:
-            if column.name not in row:
-                raise BadInput(f"expected a cell of column {column.name!r} in each row, got none")
-            column.add("" if row[column.name] is None else str(row[column.name]))
-    return rows_of(columns, range(len(rows)), "the data", facts)
-
-
-def rows_of(cells: Sequence[Cells], lines: Sequence[int], called: str, facts: Facts) -> Raw:
-    """Rows without labels, of their cells.
-
-    Args:
-        cells: each column of the facts, in their order, with as many cells as there are lines.
-        lines: numbers of the rows, for messages.
-        called: name of the table in them.
-        facts: of the network's data.
-    """
-    kinds, texts, values = {}, {}, []
-    for column in cells:
-        kinds[column.name], x, known = column.column(lines, called)
-        values.append(x)
-        if known:
-            texts[column.name] = known
-    names, y = tuple(column.name for column in cells), np.zeros(len(lines), np.int64)
-    return Raw(np.stack(values, axis=1), y, facts.class_names, names, kinds=kinds, texts=texts)
 
 
 def _images(one: Any, facts: Facts) -> np.ndarray:
     """Images (n, c, h, w) from one item."""
     if isinstance(one, str | Path):
-        with Image.open(one) as image:
+        with open_picture(Path(one)) as image:
             return _images(image, facts)
     if isinstance(one, Image.Image):
         return _picture(one, facts)[None]
@@ -429,47 +414,3 @@ def _channels_last(x: np.ndarray, facts: Facts) -> np.ndarray:
     c, h, w = facts.shape
     first = x.ndim >= 3 and x.shape[-3:] == facts.shape and x.shape[-3:] != (h, w, c)
     return np.moveaxis(x, -3, -1) if first else x
-
-
-FEWEST_ROWS = 20
-FEWEST_OF_A_CLASS = 5
-"""With fewer rows of a class, a column may tell it by chance."""
-
-
-def remarks(public: Raw) -> tuple[str, ...]:
-    """Names of columns that alone tell the class of every public row, and of constant ones."""
-    if not public.columns or len(public.y) < FEWEST_ROWS:
-        return ()
-    results = []
-    columns = dict(zip(public.columns, public.x.T, strict=True))
-    telling = [name for name, x in columns.items() if _tells(x, public.y)]
-    if telling:
-        results.append(
-            f"{_named(telling)} alone tells the class of every public row; drop it if it is not "
-            "known before the class is"
-        )
-    constant = [name for name, x in columns.items() if len(np.unique(x)) == 1]
-    if constant:
-        results.append(f"{_named(constant)} is the same in all public rows, and tells nothing")
-    return tuple(results)
-
-
-def _named(columns: list[str]) -> str:
-    return f"column {', '.join(map(repr, columns))[:200]}"
-
-
-def _tells(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether values part the classes: in their order, or where few values repeat, by themselves.
-
-    Missing cells count as one value.
-    """
-    counts = np.unique(y, return_counts=True)[1]
-    if len(counts) < 2 or counts.min() < FEWEST_OF_A_CLASS:
-        return False
-    values, index = np.unique(x, return_inverse=True)  # NaN is one value, the last
-    first = np.zeros(len(values), np.int64)
-    first[index] = y
-    if not np.array_equal(first[index], y):
-        return False  # a value that two classes share
-    changes = np.count_nonzero(np.diff(first))
-    return bool(changes < len(counts) or len(values) * FEWEST_OF_A_CLASS <= len(y))

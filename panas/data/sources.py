@@ -7,10 +7,27 @@ from pathlib import Path
 from panas.data.facts import Facts
 from panas.data.files.archives import read_images_npz, read_npz, read_npz_rows
 from panas.data.files.declared import Form
-from panas.data.files.parquet import PARQUET
-from panas.data.files.pictures import USUAL, Shape, read_folder, read_folder_rows, read_pictures
+from panas.data.files.dialect import PLAIN
+from panas.data.files.picture_table import FILES as FILE_COLUMNS
+from panas.data.files.picture_table import NAME
+from panas.data.files.pictures import (
+    PICTURES,
+    USUAL,
+    Shape,
+    read_folder,
+    read_folder_rows,
+    read_pictures,
+)
 from panas.data.files.raw import Raw
-from panas.data.files.tables import TableColumns, read_table, read_table_rows
+from panas.data.files.tables import (
+    ALONE,
+    TABLES,
+    TableColumns,
+    ending_of,
+    read_table,
+    read_table_rows,
+)
+from panas.data.files.unknown import conversion_of
 from panas.data.torchvision_sets import NAMES, read_named
 from panas.runtime.errors import BadInput
 
@@ -25,10 +42,7 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
-TABLES = (".csv", ".tsv", PARQUET)
-FILES = "an .npz, .csv, .tsv or .parquet file"
-ALONE = TableColumns()
-"""A table of which nothing is said."""
+FILES = "an .npz, .csv, .csv.gz, .tsv or .parquet file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,29 +71,40 @@ def read(dataset: str, how: Reading) -> Raw:
     if dataset in NAMES:
         raw = read_named(dataset, how.data_root, how.image_size or USUAL)
     elif path.is_dir():
-        pictures = read_folder if how.table.labelled else read_pictures
-        raw = pictures(path, how.image_size, how.shape)
-    elif path.suffix.lower() in (".npz", *TABLES):
+        if how.table.labelled:
+            raw = read_folder(path, how.image_size, how.shape, how.table)
+        else:
+            raw = read_pictures(path, how.image_size, how.shape)
+    elif (kind := ending_of(path)) in (".npz", *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
-        if path.suffix.lower() in TABLES:
+        if kind in TABLES:
             raw = read_table(path, how.table)
         elif not how.table.labelled:
             raw = read_images_npz(path)
         else:
             raw = read_npz(path, how.table.group, needed=how.table.units_needed)
     else:
-        close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else "check the name or the path"
-        raise BadInput(
-            f"expected a data set ({', '.join(NAMES)}), {FILES} or a folder of pictures, got "
-            f"{dataset!r}; {hint}"
-        )
+        raise _unknown(dataset, path)
     if not raw.columns and how.table.labelled:
         _check_not_asked(dataset, how.table, raw)
     if not len(raw.y):
         raise BadInput(f"expected samples in {dataset}, got none; add some, or leave it out")
     return raw
+
+
+def _unknown(dataset: str, path: Path) -> BadInput:
+    """The error for what is neither a data set's name nor a kind of file that is read."""
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        got = f"{dataset!r}, of another kind" if path.is_file() else f"{dataset!r}, which is none"
+        remedy = conversion_of(path, PICTURES) if path.is_file() else "check the path"
+        return BadInput(f"expected {FILES} or a folder of pictures, got {got}; {remedy}")
+    close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else "give a path, or one of torchvision's names"
+    return BadInput(
+        f"expected a data set's name as {NAMES[0]} or {NAMES[2]}, {FILES} or a folder of pictures, "
+        f"got {dataset!r}; {hint}"
+    )
 
 
 def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
@@ -99,13 +124,13 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
     that a row is in follows from all rows of its group.
     """
     form = Form(**vars(facts))
-    kind = path.suffix.lower()
+    kind = ending_of(path)
     is_table = kind in TABLES and not path.is_dir()
     if is_table != bool(facts.columns):
         expected, got = ("a table", "images") if facts.columns else ("images", "a table")
         raise BadInput(f"expected {expected} at {path}, as declared, got {got}, or no file")
     if path.is_dir():
-        raw = read_folder_rows(path, form)
+        raw = read_folder_rows(path, form, table)
     elif kind not in (".npz", *TABLES) or not path.is_file():
         raise BadInput(
             f"expected {FILES} or a folder of pictures at {path}, got none; check the path"
@@ -119,16 +144,21 @@ def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
 
 
 def _check_not_asked(dataset: str, columns: TableColumns, raw: Raw) -> None:
-    """Refuse columns of data that are no table; an archive may have its groups as an array."""
-    if replace(columns, units_needed=True, group=None) != ALONE:
+    """Refuse columns of data that are no table; an archive may have its groups as an array, and a
+    folder of pictures labels and groups in a table."""
+    is_listed = (path_of(dataset) / NAME).is_file()
+    rest = replace(columns, units_needed=True, group=None)
+    if is_listed:
+        rest = replace(rest, label=None, dialect=PLAIN)
+    if rest != ALONE:
         raise BadInput(
             f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
             "no columns; leave the option out"
         )
     if columns.group is not None and columns.units_needed and raw.groups is None:
         raise BadInput(
-            f"expected a table or an .npz for groups, got {dataset}, which cannot say whose a "
-            f"picture is; save it as an .npz with images, labels and {columns.group!r}"
+            f"expected the groups of {dataset}, got none; add {NAME} to it with a row for each "
+            f"file and the columns {FILE_COLUMNS[0]!r} and {columns.group!r}"
         )
 
 

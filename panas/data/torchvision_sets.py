@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from panas.data.files.pictures import pixels
+from panas.data.files.pictures import pixels, upright
 from panas.data.files.raw import Raw, one_line
 from panas.runtime.errors import BadInput
 
@@ -224,5 +224,5 @@ def _arrays(data: Any, mode: str, image_size: int) -> tuple[np.ndarray, np.ndarr
     y = np.empty(len(data), np.int64)
     for i in range(len(data)):
         image, y[i] = data[i]
-        x[i] = pixels(image, (image_size, image_size), mode)
+        x[i] = pixels(upright(image), (image_size, image_size), mode)
     return x, y

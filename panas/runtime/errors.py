@@ -20,6 +20,9 @@ INSTALL_TENSORBOARD = (
 INSTALL_PARQUET = "install panas with its extra parquet (in the checkout: pip install '.[parquet]')"
 """The end of a message where the library of Parquet tables is missing."""
 
+INSTALL_DICOM = "install panas with its extra dicom (in the checkout: pip install '.[dicom]')"
+"""The end of a message where the library of DICOM pictures is missing."""
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""

@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import torch
-
-from panas.runtime.errors import BadInput
 from panas.runtime.journal import Journal
 
 T = TypeVar("T")
@@ -29,11 +26,3 @@ class Execution(Generic[T]):
             self.journal.append(line)
         if self.on_progress is not None:
             self.on_progress(step)
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that is neither "cpu" nor "cuda", or is not there."""
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise BadInput(f"expected device as cpu or cuda, got {device!r}; give one of them")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput("expected a CUDA device for device cuda, found none; use device cpu")

@@ -16,6 +16,7 @@ from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
+from panas.data.batches import batches_of, is_picture
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
 from panas.runtime.errors import BadInput
@@ -100,7 +101,11 @@ class Classifier(ABC):
 
     @torch.no_grad()
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.data.load` takes."""
+        """Probability of each class for images or rows as `panas.data.load` takes, or for those at
+        the path of a table, an archive or a folder (`panas.data.batches`)."""
+        if isinstance(data, str | Path) and (self.facts.columns or not is_picture(data)):
+            every = batches_of(str(data), self.facts)
+            return torch.cat([self.probabilities_of(batch.inputs) for batch in every])
         return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
 
     def predict(self, data: Any) -> tuple[str, ...]:

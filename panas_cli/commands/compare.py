@@ -25,10 +25,10 @@ from dprbft.run.comparison.plan import Cell, Plan, Planned, plan
 from dprbft.run.comparison.plan import Request as Comparison
 from dprbft.run.comparison.table import table
 from dprbft.run.events import Event
+from panas.runtime.device import device_named
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
-from panas_cli.commands.job import device_named
 from panas_cli.options import CompareRequest, Request
 from panas_cli.progress import about
 from panas_cli.text.comparison import as_csv, as_markdown, print_table_of

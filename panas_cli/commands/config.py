@@ -46,4 +46,7 @@ def _lines(setting: Setting) -> list[str]:
 def _toml(value: Value) -> str:
     if value is None:
         return "none"
+    if isinstance(value, dict):
+        cells = (f"{json.dumps(k, ensure_ascii=False)} = {_toml(v)}" for k, v in value.items())
+        return f"{{{', '.join(cells)}}}"
     return "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)

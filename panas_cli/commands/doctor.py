@@ -22,6 +22,7 @@ EXTRAS = {
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "tensorboard": ("tensorboard",),
     "parquet": ("pyarrow",),
+    "dicom": ("pydicom",),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9

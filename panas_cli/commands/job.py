@@ -9,8 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dprbft.config.files import build_config, first_run, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -20,8 +18,8 @@ from dprbft.run.progress.forecast import forecast
 from dprbft.run.sites.plan import site_names
 from dprbft.run.stages import join_stage, joining_prices, search_prices
 from panas.privacy.ledger.charge import assumption
+from panas.runtime.device import device_named
 from panas.runtime.errors import BadInput
-from panas.runtime.execution import check_device
 from panas.runtime.pool import default_workers
 from panas_cli.options import Request
 from panas_cli.progress import Display
@@ -111,14 +109,6 @@ def _warn_of_large(epsilon: float) -> None:
         )
 
 
-def device_named(name: str) -> str:
-    """A device that is there, for a word of the command line."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    check_device(name)
-    return name
-
-
 def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the run's own list of sites, where theirs lacks only sites that are not
     there: a folder of sites holds no more than are."""
@@ -142,7 +132,7 @@ def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     f = run.config.federation
     result = joining_prices(run, clients[:MOST_PRICED])
     budgets = [run.config.budget(i).epsilon for i in result]
-    summed = run.config.privacy.secure_sum
+    summed = run.config.secure_sum
     rests = assumption(f.secure_missing_of(f.clients), f.clients) if summed else ""
     return joining_price_line(list(result.values()), budgets, rests)
 

@@ -139,11 +139,21 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
         "cannot_pay": len(priced) - len(spending) if says else 0,
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
+        "secure_sum": _secure_sum(config),
         # Updates are as large as networks that are not made yet.
         "most_bytes_up": {"updates": None}.get(
             config.federation.family.sends, sum(answer_caps(job.run, config).values())
         ),
     }
+
+
+def _secure_sum(config: RunConfig) -> dict[str, float] | None:
+    """How many sites may be missing or help the server, and what that costs; None without a sum."""
+    if not config.secure_sum:
+        return None
+    n = config.federation.clients
+    t = config.federation.secure_missing_of(n)
+    return {"sites": n, "missing": t, "noise_ratio": math.sqrt(n / (n - t))}
 
 
 def _priced(config: RunConfig, sites: Sequence[int]) -> list[int]:
@@ -208,6 +218,13 @@ def _show(record: dict[str, Any]) -> None:
         f"budget: epsilon {record['epsilon_budget']:g} at delta {record['delta']:g} a site; each "
         "step's epsilon is by itself, the last line composes them"
     )
+    if summed := record["secure_sum"]:
+        more = f"{summed['noise_ratio'] - 1:.1%}"
+        print_words(
+            f"secure sum: the server sees the sum alone; {summed['missing']} of {summed['sites']} "
+            f"sites may be missing or help it, for {more} more noise than with none "
+            "(federation.secure_missing)"
+        )
     if record["most_bytes_up"] is not None:
         print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")
     print_words(

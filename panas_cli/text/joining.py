@@ -15,7 +15,8 @@ from panas_cli.text.printing import counted
 CANDIDATES = {
     "public": "public head",
     "shared": "shared head",
-    "own": "own head",
+    "home": "own head",
+    "own": "own released head",
     "shrunk": "own and shared head",
     "residual": "corrected head",
     "forest": "public forest",

@@ -4,18 +4,21 @@ import hashlib
 import hmac
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from dprbft.secure_sum.keys import Signing
+from dprbft.secure_sum.holders import neighbours
+from dprbft.secure_sum.keys import Signing, read_keys
 from dprbft.secure_sum.masks import Masked, Vector
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing
 from dprbft.secure_sum.total import total
 
 
-def session_of(sites: int, id: bytes = b"run 1, round 1") -> Session:
-    return Session(id, tuple(range(sites)), most_missing(sites))
+def session_of(sites: int, id: bytes = b"run 1, round 1", missing: int | None = None) -> Session:
+    t = most_missing(sites) if missing is None else missing
+    return Session(id, tuple(range(sites)), t)
 
 
 def vectors_of(sites: int, size: int = 9, seed: int = 0) -> dict[int, Vector]:
@@ -43,9 +46,19 @@ class Played:
     masked: dict[int, Masked] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)
 
+    @cached_property
+    def near(self) -> dict[int, set[int]]:
+        """The neighbours of each site."""
+        return neighbours(self.session, read_keys(self.session, self.keys))
+
+    def keys_for(self, site: int) -> dict[int, bytes]:
+        """The keys that a site is told of."""
+        return {i: self.keys[i] for i in sorted({site, *self.near[site]})}
+
     def received(self, site: int) -> dict[int, bytes]:
         """The sealed shares for a site."""
-        return {i: sent[site] for i, sent in self.sealed.items() if i != site}
+        near = self.near[site] & self.sealed.keys()
+        return {i: self.sealed[i].get(site, b"") for i in sorted(near)}
 
     def sum(self) -> Vector:
         return total(self.session, self.keys, self.sealed, self.masked, self.answers)
@@ -68,7 +81,7 @@ def play(
         session, {i: Party.new(session, i, signing(i) if signed else None) for i in session.sites}
     )
     played.keys = {i: played.parties[i].keys() for i in there("keys")}
-    played.sealed = {i: played.parties[i].shares(played.keys) for i in there("shares")}
+    played.sealed = {i: played.parties[i].shares(played.keys_for(i)) for i in there("shares")}
     played.masked = {
         i: played.parties[i].mask(vectors[i], played.received(i)) for i in there("mask")
     }

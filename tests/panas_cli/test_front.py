@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from panas_cli.front import COMMANDS
-from panas_cli.options import with_options
+from panas_cli.options import split_data, with_options
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
@@ -171,3 +171,12 @@ def test_a_warning_is_told_once_a_command(
     monkeypatch.setattr("panas_cli.commands.ledger.ledger", warned)
     for _ in range(2):
         assert cli("ledger", tmp_path).err.splitlines() == ["warning: read as texts: 'ward'"]
+
+
+def test_what_systems_add_to_a_folder_is_no_data_of_a_site(tmp_path: Path):
+    for name in ("a.csv", "b.csv", "._a.csv", ".DS_Store", "__MACOSX", "Thumbs.db"):
+        (tmp_path / name).touch()
+    files = split_data(None, [str(tmp_path)])["federation.client_data"]
+    assert files == [str(tmp_path)]  # one folder of pictures
+    given = split_data([str(tmp_path)], None)["federation.client_data"]
+    assert [Path(name).name for name in given] == ["a.csv", "b.csv"]

@@ -21,7 +21,7 @@ def _without_start(text: str) -> list[str]:
 ROUNDS = ("--set", "federation.rounds=2")
 UNACCOUNTED = ("--set", "privacy.search=unaccounted", "--set", "privacy.allow_unprotected=true")
 METHODS = {
-    "joined": ("--method", "joined"),
+    "joined": ("--method", "joined", "--set", "privacy.trust=server"),
     "secure sum": ("--method", "joined", "--set", "privacy.trust=secure-sum"),
     "stays": ("--method", "joined", "--set", "privacy.network=stays"),
     "dprbft": ("--method", "dprbft", *ROUNDS),
@@ -60,6 +60,8 @@ def test_a_plan_has_the_epsilons_that_the_ledger_shows(
             assert least * (1 - error) <= float(card[step]) <= most * (1 + error), step
             assert least == most or name not in SURE
     assert plan["epsilon"] == plan["epsilon_range"][1]
+    price = {"sites": 4, "missing": 1, "noise_ratio": (4 / 3) ** 0.5}
+    assert plan["secure_sum"] == (price if name in ("secure sum", "stays") else None)
     if name == "joined":
         sent = json.loads((tmp_path / "r" / "summary.json").read_text())["communication"]
         each = sent["up_bytes"] / len(cards)

@@ -20,6 +20,7 @@ from dprbft.site.results.report import SiteReport
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts, fit
+from panas.data.files.columns import Column
 from panas.data.files.tables import read_table
 from panas.training.checkpoint import load_network, save_network
 
@@ -30,10 +31,14 @@ X = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
 @pytest.fixture
 def network(tmp_path: Path) -> Path:
     """A network of images, as a file."""
-    spec, genome = NetworkSpec(shape=FACTS.shape, classes=3, width=8), Genome.parse("c8k3")
-    generator, path = torch.Generator().manual_seed(1), tmp_path / "network.safetensors"
+    return saved_network(tmp_path / "network.safetensors", FACTS)
+
+
+def saved_network(path: Path, facts: Facts) -> Path:
+    spec, genome = NetworkSpec(shape=facts.shape, classes=3, width=8), Genome.parse("c8k3")
+    generator = torch.Generator().manual_seed(1)
     modules = spec.bottom(genome, generator), spec.head(generator)
-    save_network(path, *modules, genome=genome, spec=spec, notes={"facts": FACTS.to_json()})
+    save_network(path, *modules, genome=genome, spec=spec, notes={"facts": facts.to_json()})
     return path
 
 
@@ -89,6 +94,25 @@ def test_pictures_are_named_by_file_and_a_damaged_one_leaves_nothing(
     assert "4.png" in cli("predict", network, "--input", folder, "--out", out).refusal
     assert out.read_text() == "before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["network.safetensors", "new", "p.csv"]
+
+
+def test_a_table_may_lack_a_header_and_have_other_dates_and_numbers(cli: Callable, tmp_path: Path):
+    columns = (
+        Column(name="1", kind="date", centre=18_000.0, reach=500.0),
+        Column(name="2", centre=0.0, reach=5000.0),
+    )
+    shape = (1, 2, 2)
+    facts = Facts(class_names=FACTS.class_names, shape=shape, dtype="float32", columns=columns)
+    network = saved_network(tmp_path / "table.safetensors", facts)
+    (tmp_path / "new.csv").write_text('1/31/2020,"1.234,5"\n2/1/2020,"7,5"\n')
+    call = ("predict", network, "--input", tmp_path / "new.csv")
+    plain = [{"1": "2020-01-31", "2": 1234.5}, {"1": "2020-02-01", "2": 7.5}]
+    outcome = cli(*call, "--no-header", "--dates", "us", "--numbers", "1.234,5")
+    assert (outcome.code, outcome.err) == (0, "")
+    p = [[float(r[f"p_{name}"]) for name in FACTS.class_names] for r in rows(outcome.out)]
+    assert np.allclose(p, panas.load(network).predict_proba(plain), atol=1e-5)
+    assert cli(*call, "--no-header", "--numbers", "1.234,5").code == 2
+    assert cli(*call).code == 2
 
 
 @pytest.mark.parametrize(

@@ -246,14 +246,14 @@ def test_an_owner_reads_that_the_data_were_halved(cli: Callable, tmp_path: Path)
     assert "30 of 60" in note
 
 
-def test_a_folder_of_pictures_has_no_groups(cli: Callable, tmp_path: Path):
+def test_a_folder_of_pictures_has_no_groups_without_a_table(cli: Callable, tmp_path: Path):
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)
         Image.new("L", (8, 8)).save(tmp_path / "data" / name / "patient-1.png")
     data = tmp_path / "data"
     made = cli("site", "init", tmp_path / "s", "--data", data, "--group", "patient", *BUDGET)
     assert (made.code, len(made.err.splitlines())) == (2, 1)
-    assert "expected a table or an .npz for groups" in made.err
+    assert "add metadata.csv to it" in made.err
 
 
 def test_its_owner_alone_hears_that_a_site_has_one_class(cli: Callable, tmp_path: Path):
@@ -325,3 +325,65 @@ def test_a_run_that_was_refused_before_any_charge_is_not_shown(cli: Callable, tm
     write_json(homes / "going" / "run.json", {})
     shown = json.loads(cli("site", "show", tmp_path / "a", "--json").out)
     assert [run["name"] for run in shown["runs"]] == ["going"]
+
+
+def test_an_owner_says_how_a_table_is_written(cli: Callable, tmp_path: Path):
+    data, site = tmp_path / "a.csv", tmp_path / "north"
+    rows = [f"1/{1 + i % 28}/2020;{1 + i % 7}.000,5;{i % 3};{'yn'[i % 2]}" for i in range(60)]
+    data.write_text("\n".join(["seen;amount;ward;outcome", *rows]))
+    options = ("--data", data, "--label", "outcome", *BUDGET)
+    refused = cli("site", "init", site, *options)
+    assert (refused.code, site.exists()) == (2, False)
+    assert "--dates" in refused.err or "--numbers" in refused.err
+    said = ("--dates", "us", "--numbers", "1.234,5", "--texts", "ward")
+    assert cli("site", "init", site, *options, *said).code == 0
+    facts = Facts.from_json(read_json(site / "facts.json"))
+    assert [c.kind for c in facts.columns] == ["date", "number", "text"]
+    samples = load_samples(site, read_site(site), facts)
+    assert len(samples) == 60
+    amounts = samples.x.flatten(1)[:7, 1]
+    wanted = torch.tanh(torch.log1p(torch.tensor([1000.0 * i + 0.5 for i in range(1, 8)])))
+    assert torch.allclose(amounts, wanted)
+    assert cli("site", "show", site).code == 0
+    wrong = cli("site", "init", tmp_path / "b", *options, "--numbers", "5")
+    assert (wrong.code, "numbers" in wrong.err) == (2, True)
+
+
+def test_a_site_may_have_a_table_without_a_header(cli: Callable, tmp_path: Path):
+    data, site = tmp_path / "a.csv", tmp_path / "north"
+    data.write_text("\n".join(f"{i}.5,{i % 2},p{i // 2}" for i in range(60)))
+    options = ("--no-header", "--label", "2", "--group", "3")
+    made = cli("site", "init", site, "--data", data, *options, *BUDGET)
+    assert made.code == 0
+    shown = json.loads(cli("site", "show", site, "--json").out)
+    assert (shown["samples"], shown["units"], shown["classes"]) == (60, 30, ["0", "1"])
+
+
+def test_classes_that_differ_in_case_and_rows_that_rise_are_kept_and_told(
+    cli: Callable, tmp_path: Path
+):
+    data = tmp_path / "a.csv"
+    labels = ("Yes", "yes", "No")
+    data.write_text("\n".join(["glucose,label", *(f"{60 + i},{labels[i % 3]}" for i in range(60))]))
+    made = cli("site", "init", tmp_path / "north", "--data", data, *BUDGET)
+    assert made.code == 0
+    assert "'Yes' and 'yes' differ in case alone" in " ".join(made.err.split())
+    facts = Facts.from_json(read_json(tmp_path / "north" / "facts.json"))
+    assert [c.name for c in facts.columns] == ["glucose"]
+    assert facts.classes == 3
+
+
+def test_a_site_of_pictures_has_patients_by_its_metadata(cli: Callable, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    rows = ["file_name,diagnosis,patient"]
+    for i in range(40):
+        file = tmp_path / "scans" / f"{i}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(file)
+        rows.append(f"{i}.png,{'ill' if i % 2 else 'well'},{i // 4}")
+    (tmp_path / "scans" / "metadata.csv").write_text("\n".join(rows))
+    site, named = tmp_path / "north", ("--label", "diagnosis", "--group", "patient")
+    made = cli("site", "init", site, "--data", tmp_path / "scans", *named, *BUDGET)
+    assert made.code == 0
+    shown = json.loads(cli("site", "show", site, "--json").out)
+    assert (shown["samples"], shown["units"], shown["classes"]) == (40, 10, ["ill", "well"])

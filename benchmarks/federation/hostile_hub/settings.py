@@ -21,7 +21,7 @@ SETTINGS: Mapping[tuple[str, str], tuple[Any, ...]] = {
     ("privacy", "release"): ("moments", "class_sums", "raw", "none", "nothing"),
     ("privacy", "search"): ("public-proxy", "data-free", "unaccounted", "private"),
     ("privacy", "network"): ("stays", "protected"),
-    ("privacy", "trust"): ("server", "secure-sum"),
+    ("privacy", "trust"): ("auto", "server", "secure-sum"),
     ("privacy", "strict"): (True, False),
     ("privacy", "allow_unprotected"): (True,),
     ("federation", "method"): (

@@ -77,10 +77,10 @@ def share_of(site: Site) -> float:
     pooling = Pooling(
         sites=config.federation.clients,
         # Who takes part in a secure sum is known before a histogram is paid for.
-        samples=(site.declared_units or USUAL) if config.privacy.secure_sum else site.units,
+        samples=(site.declared_units or USUAL) if config.secure_sum else site.units,
         classes=site.spec.classes,
         budget=budget,
-        secure_sum=config.privacy.secure_sum,
+        secure_sum=config.secure_sum,
     )
     return release_share(pooling, Rows(site.phi(site.public.inputs()), site.public.y))
 

@@ -25,19 +25,18 @@ Source: `docs/results/joining.md` has what was measured.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from dprbft.messages import Broadcast, NoisedHistogram, Release, digest_of
+from dprbft.methods.joined import secure_sum
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
 from dprbft.methods.once import sent_before
 from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
-from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import paid_histogram
 from dprbft.site.site import Site
 from panas.privacy.noise import SystemNoise
@@ -113,14 +112,6 @@ def _moments(message: Release, classes: int) -> Moments:
     return replace(result, counts=message.histogram.counts, counts_variance=noise**2)
 
 
-def sums() -> ModuleType:
-    """A site's part in a secure sum; BadInput where its libraries are missing."""
-    check_libraries()
-    from dprbft.methods.joined import secure_sum
-
-    return secure_sum
-
-
 def join(site: Site, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
     with exclusive(state_file(site.home)):  # one at a time: one message leaves for a charge
@@ -128,7 +119,7 @@ def join(site: Site, content: bytes) -> bytes:
 
 
 def _joined(site: Site, content: bytes) -> bytes:
-    summed = site.config.privacy.secure_sum
+    summed = site.config.secure_sum
     if not summed:  # kept as what the site has answered
         before = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
         if before.round != ROUND - 1:
@@ -168,7 +159,7 @@ def _joined(site: Site, content: bytes) -> bytes:
 def _masked(site: Site, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
     """A masked message, and the noise multiplier of the sum; none if the budget pays for none."""
     try:
-        result, noise = sums().masked_release(site, content, rows)
+        result, noise = secure_sum.masked_release(site, content, rows)
     except BudgetExhausted:
         return b"", None
     write_bytes(masked_file(site.home, ROUND), result)

@@ -93,7 +93,7 @@ def keys(site: Site, content: bytes) -> bytes:
 
 def _check_plan(site: Site, plan: SumPlan) -> None:
     f, n = site.config.federation, len(plan.sites)
-    if not site.config.privacy.secure_sum:
+    if not site.config.secure_sum:
         raise BadInput("expected a run with privacy.trust = secure-sum, got one without")
     if plan.round != ROUND or site.id not in plan.sites or plan.sites[-1] >= f.clients:
         raise BadInput("expected a secure sum of this run's round and sites, got another")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dprbft.messages import Broadcast, Verb
+from dprbft.methods.joined import secure_sum
 from dprbft.methods.joined.budget import planned_release
-from dprbft.methods.joined.exchange import join, sums
+from dprbft.methods.joined.exchange import join
 from dprbft.methods.joined.finish import finish
 from dprbft.methods.joined.residual import with_residual
 from dprbft.methods.joined.state import ROUND, JoinedState
@@ -25,8 +26,8 @@ from panas.runtime.errors import BadInput
 
 def ready(site: Site, content: bytes) -> bytes:
     """Before step 1: whether the budget pays for all of it; nothing is charged."""
-    if site.config.privacy.secure_sum:
-        return sums().offer(site)
+    if site.config.secure_sum:
+        return secure_sum.offer(site)
     begun = any(e.charge.phase == "release" for e in site.account.entries)
     if not begun and JoinedState.read(site).round < ROUND:
         planned_release(site)
@@ -46,8 +47,8 @@ def take_answer(site: Site, content: bytes) -> None:
     answer = Broadcast.from_bytes(content, width=site.width, classes=site.spec.classes)
     if answer.round != ROUND:
         raise BadInput(f"expected the answer to round {ROUND}, got that to round {answer.round}")
-    if site.config.privacy.secure_sum:
-        sums().close(site)
+    if site.config.secure_sum:
+        secure_sum.close(site)
     if state.round < ROUND:  # it comes late, and gets the head alone
         histogram = paid_histogram(site) or [1.0] * site.spec.classes
         state = replace(state, round=ROUND, answered=False, histogram=tuple(histogram))
@@ -77,9 +78,9 @@ def export(site: Site, content: bytes) -> None:
 VERBS: Mapping[Verb, Callable[[Site, bytes], bytes | None]] = {
     Verb.READY: ready,
     # Of a secure sum, before and after step 1.
-    Verb.KEYS: lambda site, content: sums().keys(site, content),
-    Verb.SHARE: lambda site, content: sums().share(site, content),
-    Verb.UNMASK: lambda site, content: sums().unmask(site, content),
+    Verb.KEYS: lambda site, content: secure_sum.keys(site, content),
+    Verb.SHARE: lambda site, content: secure_sum.share(site, content),
+    Verb.UNMASK: lambda site, content: secure_sum.unmask(site, content),
     Verb.ROUND: join,
     Verb.FINISH: take_answer,
     Verb.SEARCH: lambda site, content: search_once(site, search_student_network),

@@ -13,7 +13,6 @@ from dprbft.messages import Release
 from dprbft.paths import sent_file, state_file
 from dprbft.site.site import Site
 from panas.privacy.accounting.events import Gaussian, Unprotected
-from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.training.linear.averaging import log_prior
@@ -127,16 +126,6 @@ def unsent_event(site: Site) -> Gaussian | Unprotected | None:
         if of_moments and not e.finished and isinstance(e.event, Gaussian | Unprotected):
             result = e.event
     return result
-
-
-def sent_moments(site: Site) -> Moments | None:
-    """The site's own release, as it left; None where nothing did."""
-    message = _sent(site)
-    if message is None:
-        return None
-    moments = message.estimate(site.spec.classes)
-    assert isinstance(moments, Moments)
-    return moments
 
 
 def _sent(site: Site) -> Release | None:

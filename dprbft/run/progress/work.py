@@ -106,7 +106,7 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
             long = long_enough(STUDENT, data.public, config.training.student_steps)
             networks += (data.public > 0) * _training(long, data.public, chosen)
             networks += _training(own, data.own, chosen)
-    is_sum = config.privacy.secure_sum
+    is_sum = config.secure_sum
     return {
         "join": Cost(each=JOIN * s, once=JOIN * s),
         "search": search,

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +37,9 @@ from panas.data.load import (
     REPEATED,
     check_disjoint,
     load_unlabelled,
-    remarks,
     without_labels,
 )
+from panas.data.remarks import of_classes, of_limit, remarks
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
@@ -67,9 +67,15 @@ def shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Sam
     What sites declare, by name, makes the facts, and public data are brought to them; without sites
     that declare any, all public data make the facts. Those that are kept are the public samples.
     """
+    facts, public = _declared(config, declared) if declared else _of_public(config)
+    for note in of_classes(facts.class_names):
+        warnings.warn(note, stacklevel=2)
+    return facts, public
+
+
+def _of_public(config: RunConfig) -> tuple[Facts, Samples]:
+    """Facts and public samples of sites that declare none."""
     source, classes = config.data.source, config.federation.classes
-    if declared:
-        return _declared(config, declared)
     assert source.public_data is not None
     raw = _public(config, source.public_reading)
     facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
@@ -114,6 +120,8 @@ def _kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
     The draw is that of a simulation with the same public data (`panas.data.load.load`).
     """
     samples, most = fit(raw, facts, "public data"), config.data.source.public_limit
+    for note in of_limit(len(samples), most):
+        warnings.warn(note, stacklevel=2)
     if len(samples) <= most:
         return samples
     return samples.take(stratified(raw.y, most, stream(config.seed, "data")))
@@ -312,10 +320,12 @@ def _sites(run: Path, folders: Sequence[str]) -> tuple[SitePaths, ...]:
 
 def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePaths, ...]:
     """A site under the run's directory for each file or folder of data."""
-    sites, source = [], config.data.source
+    sites, table = [], config.data.source.reading.table
     for i, (name, path) in enumerate(zip(names_of(paths), paths, strict=True)):
         settings = one_run_settings(config, i, name=name, data=path)
-        settings = settings.model_copy(update={"label": source.label, "texts": source.texts})
+        settings = settings.model_copy(
+            update=asdict(table.dialect) | {"label": table.label, "texts": table.texts}
+        )
         if not settings_file(sites_folder(run) / name).exists():
             write_site(sites_folder(run) / name, settings)
         sites.append(SitePaths(i, name, sites_folder(run) / name, "run"))

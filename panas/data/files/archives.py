@@ -12,12 +12,12 @@ from jaxtyping import Int64
 
 from panas.data.files.cells import MISSING, is_decoded
 from panas.data.files.declared import Form, Misfits, whole_units
+from panas.data.files.labels import classes_of, declared_labels, flat, labels_of, text_of
 from panas.data.files.raw import (
     TEST,
     TRAIN,
     VALIDATION,
     Raw,
-    check_class_count,
     check_whole,
     one_line,
     row_hashes,
@@ -25,10 +25,11 @@ from panas.data.files.raw import (
 from panas.runtime.errors import BadInput
 
 PARTS = {"train_images": TRAIN, "val_images": VALIDATION, "test_images": TEST}
+MOST_CHANNELS = 4
 
 
 def read_npz(path: Path, group: str | None = None, *, needed: bool = True) -> Raw:
-    """Read images (n, h, w) or (n, h, w, c) and labels (n,) or (n, 1).
+    """Read images (n, h, w), (n, h, w, c) or (n, c, h, w) and labels (`panas.data.files.labels`).
 
     Images are uint8, uint16 or floats in [0, 1]. The keys are `images`, `labels` or `x`, `y`, or
     those of a MedMNIST archive, whose parts are official splits.
@@ -112,7 +113,7 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(sorted(arrays))[:200] or "none"
 
 
-def _check_lengths(path: Path, key: str, x: np.ndarray, y: np.ndarray) -> None:
+def _check_lengths(path: Path, key: str, x: np.ndarray, y: Sequence[object] | np.ndarray) -> None:
     """Refuse another number of labels than of images."""
     if len(x) != len(y):
         raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
@@ -129,14 +130,12 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     arrays = read_arrays(path)
     pairs = keys_of_parts(path, arrays)
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
-    labels = [_classes(path, key, arrays[key]) for _, key in pairs]
+    labels = [labels_of(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
         _check_lengths(path, key, x, y)
     check_alike(path, images)
-    values = np.unique(np.concatenate(labels))
-    check_class_count(path, len(values))
-    names = tuple(str(v) for v in values)
-    numbered = [np.searchsorted(values, y).astype(np.int64) for y in labels]
+    every, names = classes_of(path, [label for part in labels for label in part])
+    numbered = np.split(every, np.cumsum([len(part) for part in labels])[:-1])
     keys = {key: group_key(key, group) for key, _ in pairs} if group else {}
     if not needed and not any(name in arrays for name in keys.values()):
         keys = {}
@@ -187,18 +186,6 @@ def _no_groups(path: Path, key: str, samples: int, wrong: str) -> BadInput:
     )
 
 
-def flat(entries: np.ndarray) -> np.ndarray:
-    """Entries (n, 1) as (n,); others as they are."""
-    return entries[:, 0] if entries.ndim == 2 and entries.shape[1] == 1 else entries
-
-
-def text_of(entry: int | str | bytes) -> str:
-    """What an entry calls a group."""
-    return (
-        entry.decode(errors="backslashreplace") if isinstance(entry, bytes) else str(entry)
-    ).strip()
-
-
 def keys_of_parts(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
     """Keys of the images and labels of each part."""
     medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
@@ -229,13 +216,16 @@ def channels_first(x: np.ndarray) -> np.ndarray:
 
 
 def _channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
-    """Images as (n, h, w, c); BadInput for any other array."""
+    """Images as (n, h, w, c); BadInput for any other array. Channels are first where the second
+    axis has at most 4 places and the last has more."""
     if x.ndim == 3:
         x = x[..., None]
-    if x.ndim != 4 or x.shape[3] > 4 or 0 in x.shape[1:]:
+    elif x.ndim == 4 and x.shape[1] <= MOST_CHANNELS < x.shape[3]:
+        x = x.transpose(0, 2, 3, 1)
+    if x.ndim != 4 or x.shape[3] > MOST_CHANNELS or 0 in x.shape[1:]:
         raise BadInput(
-            f"expected {key} of shape (n, h, w) or (n, h, w, c), c at most 4, in {path}, "
-            f"got {x.shape}; volumes and channels-first images are not read"
+            f"expected {key} of shape (n, h, w), (n, h, w, c) or (n, c, h, w), c at most "
+            f"{MOST_CHANNELS}, in {path}, got {x.shape}; volumes are not read"
         )
     return x
 
@@ -249,39 +239,6 @@ def _check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
         raise BadInput(
             f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {wrong}"
         )
-
-
-def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
-    y = flat(y)
-    _check_labels(path, key, y)
-    if not np.isfinite(y).all():
-        wrong = "NaN or infinity, as where a label is missing; drop those samples"
-    elif not np.all(y == np.floor(y)):
-        wrong = "fractions; regression targets are not classes"
-    elif y.size and y.min() < 0:
-        wrong = "negative ones, as where a label is missing; number the classes from 0 up"
-    elif y.size and y.max() >= 2**53:
-        wrong = "numbers of 2^53 or more; number the classes from 0 up"
-    else:
-        return y.astype(np.int64)
-    raise _no_classes(path, key, wrong)
-
-
-def _check_labels(path: Path, key: str, y: np.ndarray) -> None:
-    """Refuse labels that are not one number a sample."""
-    if y.ndim != 1:
-        wrong = f"shape {y.shape}; several labels a sample are no classes"
-    elif y.dtype.kind in "USOb":
-        wrong = "texts or truth values; number the classes from 0 up, or use a table or folders"
-    elif y.dtype.kind not in "iuf":
-        wrong = f"{y.dtype}; number the classes from 0 up"
-    else:
-        return
-    raise _no_classes(path, key, wrong)
-
-
-def _no_classes(path: Path, key: str, wrong: str) -> BadInput:
-    return BadInput(f"expected {key} as one whole number a sample in {path}, got {wrong}")
 
 
 def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
@@ -341,10 +298,10 @@ def _part(
     form: Form,
     group: str | None,
 ) -> _Part:
-    images, y = _channels_last(path, of_images, arrays[of_images]), flat(arrays[of_labels])
+    images = _channels_last(path, of_images, arrays[of_images])
     if images.dtype.kind != "f":
         _check_whole_numbers(path, of_images, images)
-    _check_labels(path, of_labels, y)
+    y = declared_labels(path, of_labels, arrays[of_labels], form)
     _check_lengths(path, of_images, images, y)
     x, names = _fitted(images, form), ["all"] * len(y)
     if group is not None:
@@ -353,7 +310,7 @@ def _part(
     scaled = (2 * x - 1 if form.unit else x).astype(np.float32) if x.dtype.kind == "f" else x
     return _Part(
         channels_first(scaled),
-        np.array([form.class_of(str(label)) for label in y.tolist()], np.int64),
+        y,
         np.array(names, np.str_),
         (x != images).any(axis=(1, 2, 3)),
         np.full(len(y), PARTS.get(of_images, TRAIN)),

@@ -6,21 +6,20 @@ never a cell.
 
 import array
 import math
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from typing import Literal
 
 import numpy as np
 
 from panas.data.files.columns import Column, Kind
+from panas.data.files.dialect import DATE, Style, day_of, is_grouped, number_of
 from panas.runtime.errors import BadInput
 
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "?", "-"))
 LARGEST_VALUE = 1e100  # the square of a number must not overflow
-DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
-DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
-DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
-SECONDS = 86_400.0  # of a day
+AS_TEXTS = "data.table.texts (at a site --texts)"
+AS_NUMBERS = "data.table.numbers (at a site --numbers)"
+AS_DATES = "data.table.dates (at a site --dates)"
 
 
 class Cells:
@@ -29,14 +28,16 @@ class Cells:
     Args:
         name: of the column.
         texts: whether every cell is a text, even where it holds a number.
-        commas: whether numbers may have decimal commas.
+        style: how numbers and dates are written.
     """
 
-    def __init__(self, name: str, *, texts: bool, commas: bool) -> None:
-        self.name, self._all_texts, self._commas = name, texts, commas
+    def __init__(self, name: str, *, texts: bool, style: Style) -> None:
+        self.name, self._all_texts, self._style = name, texts, style
         self._values = array.array("d")  # numbers, and places of texts
         self._codes: dict[str, int] = {}
         self._is_text = bytearray()
+        self._marks = set[str]()  # of numbers: % or a currency's sign, "" for none
+        self._is_grouped = False  # whether a comma is taken to part thousands
 
     def add(self, cell: str) -> None:
         """One more cell."""
@@ -46,12 +47,41 @@ class Cells:
             try:
                 if self._all_texts:
                     raise ValueError
-                number = float(text)
+                number, mark = number_of(text, self._style)
                 number = math.inf if math.isnan(number) else number
+                self._marks.add(mark)
+                self._is_grouped |= "," in text and self._style.decimal == "." and is_grouped(text)
             except ValueError:
                 code = self._codes.setdefault(text, len(self._codes))
         self._values.append(number if code < 0 else code)
         self._is_text.append(code >= 0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the table's owner should know of how the column was read."""
+        if self._is_grouped:
+            return (
+                f"column {self.name!r}: commas part thousands; where they part fractions, set "
+                f"{AS_NUMBERS} to '1.234,5'",
+            )
+        if (
+            self._codes
+            and not self._all_texts
+            and (self._are_numbers(".") or self._are_numbers(","))
+        ):
+            return (
+                f"column {self.name!r} seems to hold numbers in another form; say which by "
+                f"{AS_NUMBERS}, '1,234.5' or '1.234,5'",
+            )
+        return ()
+
+    def _are_numbers(self, decimal: Literal[".", ","]) -> bool:
+        """Whether all texts were numbers, if this character parted fractions."""
+        style = Style(decimal=decimal)
+        try:
+            return all(math.isfinite(number_of(text, style)[0]) for text in self._codes)
+        except ValueError:
+            return False
 
     def column(self, lines: Sequence[int], place: str) -> tuple[Kind, np.ndarray, tuple[str, ...]]:
         """Kind, values (n,) with NaN where missing, and texts by their code.
@@ -62,22 +92,24 @@ class Cells:
         is_text = np.frombuffer(bytes(self._is_text), bool)
         texts = tuple(self._codes)
         if texts and not self._all_texts:
-            if self._commas and all(DECIMAL_COMMA.fullmatch(text) for text in texts):
-                numbers = np.array([float(text.replace(",", ".")) for text in texts])
-                values[is_text] = numbers[values[is_text].astype(np.int64)]
-                texts = ()
-            elif not np.all(is_text | np.isnan(values)):
+            if not np.all(is_text | np.isnan(values)):
                 raise BadInput(
                     f"expected numbers, dates or texts in column {self.name!r} of {place}, got "
                     f"numbers and texts (row {int(lines[int(is_text.argmax())])}); mend it, drop "
-                    "it, or name it in data.texts to take all as texts"
+                    f"it, take all as texts by {AS_TEXTS}, or say how numbers are written by "
+                    f"{AS_NUMBERS}"
                 )
-            elif any(DATE.fullmatch(text) for text in texts):
+            if any(DATE.fullmatch(text) for text in texts):
                 days = np.array([self._day(text, place) for text in texts])
                 values[is_text] = days[values[is_text].astype(np.int64)]
                 return "date", values, ()
         if texts:
             return "text", values, texts
+        if len(self._marks) > 1 and ("%" in self._marks or len(self._marks - {""}) > 1):
+            raise BadInput(
+                f"expected one unit in column {self.name!r} of {place}, got numbers with different "
+                "signs, or some without %; convert them"
+            )
         for row in np.flatnonzero(np.abs(values) >= LARGEST_VALUE)[:1]:
             raise BadInput(
                 f"expected finite numbers in column {self.name!r} of {place}, got another in row "
@@ -87,11 +119,12 @@ class Cells:
 
     def _day(self, text: str, place: str) -> float:
         try:
-            return _day(text)
+            return day_of(text, self._style)
         except ValueError as error:
             raise BadInput(
                 f"expected dates as 2020-01-31 or 31.01.2020 in all of column {self.name!r} of "
-                f"{place}, got others; convert them, or name it in data.texts"
+                f"{place}, got others; set {AS_DATES} to us for 1/31/2020 or eu for 31/1/2020, or "
+                f"name the column in {AS_TEXTS}"
             ) from error
 
 
@@ -102,8 +135,8 @@ class DeclaredCells:
     with `surrogateescape`). Numbers are clipped to 1e100, either way.
     """
 
-    def __init__(self, column: Column, *, commas: bool) -> None:
-        self.column, self._commas = column, commas
+    def __init__(self, column: Column, *, style: Style) -> None:
+        self.column, self._style = column, style
         self._values = array.array("d")
         self._codes: dict[str, int] = {}
 
@@ -122,9 +155,8 @@ class DeclaredCells:
             return float(self._codes.setdefault(text, len(self._codes)))
         try:
             if self.column.kind == "date":
-                return _day(text)
-            comma = self._commas and DECIMAL_COMMA.fullmatch(text)
-            number = float(text.replace(",", ".") if comma else text)
+                return day_of(text, self._style)
+            number, _ = number_of(text, self._style)
         except (ValueError, OverflowError):
             return None
         if not math.isfinite(number):
@@ -145,13 +177,3 @@ class DeclaredCells:
 def is_decoded(text: str) -> bool:
     """Whether a text was all UTF-8 where `surrogateescape` has decoded it."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _day(text: str) -> float:
-    """Days since 1970 of a date; ValueError for any other text."""
-    day_first = DAY_FIRST.fullmatch(text)
-    if day_first:
-        text = "-".join(part.zfill(2) for part in reversed(day_first.groups()))
-    date = datetime.fromisoformat(text.replace("/", "-"))
-    date = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return date.timestamp() / SECONDS

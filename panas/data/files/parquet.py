@@ -49,8 +49,11 @@ class Rows(Iterator[list[str]]):
 
 
 @contextmanager
-def parquet_rows(path: Path, errors: str = "strict") -> Iterator[tuple[list[str], Rows]]:
-    """Names of the columns of a Parquet file, and its rows.
+def parquet_rows(
+    path: Path, errors: str = "strict"
+) -> Iterator[tuple[list[str], Rows, tuple[str, ...]]]:
+    """Names of the columns of a Parquet file, its rows, and the names of those that pandas made its
+    rows' index.
 
     BadInput, in one line, for a file that is none, a column of lists or bytes, and without pyarrow.
 
@@ -79,13 +82,22 @@ def parquet_rows(path: Path, errors: str = "strict") -> Iterator[tuple[list[str]
 
             batches = (columns(b) for b in file.iter_batches(ROWS, use_threads=False))
             names = [fields[i].name.strip() for i in kept]
-            yield [""] * is_indexed + names, Rows(batches)
+            yield [""] * is_indexed + names, Rows(batches), _index(file.schema_arrow)
     except UnicodeDecodeError as error:
         raise BadInput(f"expected UTF-8 texts in {path}, got others; save it so") from error
     except (OSError, pyarrow.ArrowException) as error:
         raise BadInput(
             f"expected a Parquet table at {path}, got: {one_line(error)}; save it again, or as .csv"
         ) from error
+
+
+def _index(schema: "pyarrow.Schema") -> tuple[str, ...]:
+    """Columns that pandas notes as the index; a range has none."""
+    try:
+        noted = (schema.pandas_metadata or {}).get("index_columns", ())
+    except ValueError:  # notes that do not parse say nothing
+        return ()
+    return tuple(name.strip() for name in noted if isinstance(name, str))
 
 
 def _cells_of(

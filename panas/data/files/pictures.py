@@ -1,20 +1,48 @@
 """Reading a folder with one subfolder of pictures a class, as torchvision's `ImageFolder`.
 
 Folders `train/`, `test/` and perhaps `val/` over the classes are official splits. Grey pictures
-stay grey. Those of more than 8 bits a value become uint16, as they are in the file.
+stay grey. Those of more than 8 bits a value become uint16, as they are in the file. A picture is
+turned as its EXIF orientation says; of an animation, the first frame is read.
+
+Hidden files and what archives of macOS add (`._*`, `__MACOSX`) are passed over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from panas.data.files.declared import Form, Misfits
-from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, one_line
+from panas.data.files.declared import Form, Misfits, whole_units
+from panas.data.files.dicom import DICOM, open_dicom
+from panas.data.files.labels import classes_of
+from panas.data.files.picture_table import (
+    TOLD,
+    PictureTable,
+    Row,
+    read_picture_table,
+    units_of,
+)
+from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, check_whole, one_line
+from panas.data.files.tables import ALONE, TableColumns
 from panas.runtime.errors import BadInput
 
-PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+PICTURES = (
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"),
+    *DICOM,
+)
+OF_ARCHIVES = "__MACOSX"
+ORIENTATION = 0x0112  # of EXIF
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings a picture upright, by its orientation."""
 PARTS = {
     **dict.fromkeys(("train", "training"), TRAIN),
     **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
@@ -28,8 +56,10 @@ USUAL = 32
 Shape = tuple[int, int, int]
 
 
-def read_folder(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
-    """Read a folder's pictures, one class a subfolder.
+def read_folder(
+    path: Path, size: int | None = None, shape: Shape | None = None, named: TableColumns = ALONE
+) -> Raw:
+    """Read a folder's pictures, one class a subfolder, or as its `metadata.csv` says.
 
     Without a shape: with one channel if all are grey, else three.
 
@@ -38,56 +68,105 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
         size: side of the squares, in pixels; None: their own size if it is the same for all and at
             most 64 x 64, else 32.
         shape: (channels, height, width) to which each is brought; None: as said above.
+        named: columns of `metadata.csv` (`panas.data.files.picture_table`).
     """
-    part, classes, files = zip(*_listed(path), strict=True)
+    table = read_picture_table(path, named)
+    if table is not None and table.has_labels:
+        parts = _named_parts(_folders(path))
+        files = pictures_under(path)
+        part = [_part_of(path, file, parts) for file in files]
+    else:
+        parts = _parts(path)
+        part, classes, files = map(list, zip(*_listed(path), strict=True))
+    rows = [] if table is None else table.checked(path, files)
     x, notes = _read(path, files, size, shape)
-    names = sorted(set(classes))
-    y, parts = np.array([names.index(name) for name in classes], np.int64), np.array(part, np.int64)
-    official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
-    apart = parts if official else None
-    return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
+    if table is not None and table.has_labels:
+        y, names = classes_of(path, [row.label or "" for row in rows])
+        notes = (TOLD, *notes)
+    else:
+        names = tuple(sorted(set(classes)))
+        y = np.array([names.index(name) for name in classes], np.int64)
+    official = tuple(sorted({*parts.values()} - {TRAIN}))
+    apart = np.array(part, np.int64) if official else None
+    groups = units_of(rows) if table is not None and table.has_groups else None
+    if groups is not None and apart is not None:
+        check_whole(groups, apart, str(path))
+    return Raw(x, y, names, part=apart, official=official, groups=groups, notes=notes)
 
 
-def read_folder_rows(path: Path, form: Form) -> Raw:
+def _part_of(path: Path, file: Path, parts: Mapping[Path, int]) -> int:
+    """The part of a picture, by the folder under `path` that it lies in."""
+    return parts.get(path / file.relative_to(path).parts[0], TRAIN)
+
+
+def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw:
     """Read an owner's folder as `read_folder` does, but file by file, by what is declared.
 
-    A file that does not decode, is in colour or deeper than declared, or lies in the folder of no
-    declared class is left out, and counted in `notes`.
+    A file that does not decode, is in colour or deeper than declared, of no declared class, or
+    without exactly one whole row of a `metadata.csv` that is read, is left out, and counted in
+    `notes`.
 
     Folders `train/`, `test/` and `val/` are official splits where no folder beside them has the
-    name of a declared class. BadInput if there is no folder at all.
+    name of a declared class. BadInput if there is no folder at all, or no column that is named.
+
+    Args:
+        path: a folder.
+        form: what the owner declares of images and classes.
+        named: columns of `metadata.csv`.
     """
-    below = _folders(path)
-    if not below:
-        raise BadInput(f"expected a subfolder of pictures for each class in {path}, got none")
-    parts = _named_parts(below)
-    official = bool(parts) and all(form.class_of(p.name) < 0 for p in below)
-    if official:
-        folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
-        folders += [(TRAIN, folder) for folder in below if folder not in parts]  # of no class
-    else:
-        folders = [(TRAIN, folder) for folder in below]
-    misfits, x, y, of_part = Misfits(), list[np.ndarray](), list[int](), list[int]()
-    for part, folder in folders:
-        number = form.class_of(folder.name)
-        for file in _pictures(folder):
-            misfits.rows += 1
-            image = _fitted(file, form) if number >= 0 else None
-            if image is None:
-                misfits.left_out += 1
-                continue
-            x.append(image)
-            y.append(number)
-            of_part.append(part)
+    table = read_picture_table(path, named, "surrogateescape")
+    listed, official = _rows_listed(path, form, table)
+    misfits, x, y, kept, rows = Misfits(), list[np.ndarray](), list[int](), list[int](), list[Row]()
+    for part, label, file in listed:
+        misfits.rows += 1
+        row = None if table is None else table.row_of(path, file)
+        if row is not None and row.label is not None:
+            label = row.label
+        number = form.class_of(label) if table is None or row is not None else -1
+        image = _fitted(file, form) if number >= 0 else None
+        if image is None:
+            misfits.left_out += 1
+            continue
+        x.append(image)
+        y.append(number)
+        kept.append(part)
+        rows += [] if row is None else [row]
+    parts, groups = np.array(kept, np.int64), None
+    if table is not None and table.has_groups:
+        groups = units_of(rows)
+        parts, moved = whole_units(groups, parts)
+        if moved:
+            misfits.others.append(f"{moved:,} rows train, since their groups are in several parts")
     values = np.uint8 if form.dtype == "uint8" else np.uint16
     return Raw(
         np.stack(x) if x else np.zeros((0, *form.shape), values),
         np.array(y, np.int64),
         form.class_names,
-        part=np.array(of_part, np.int64) if official else None,
-        official=tuple(sorted({*parts.values()} - {TRAIN})) if official else (),
+        part=parts if official else None,
+        official=official,
+        groups=groups,
         notes=misfits.notes,
     )
+
+
+def _rows_listed(
+    path: Path, form: Form, table: PictureTable | None
+) -> tuple[list[tuple[int, str, Path]], tuple[int, ...]]:
+    """Part, label by its folder, and file of each picture, and the official parts."""
+    below = _folders(path)
+    parts = _named_parts(below)
+    if table is not None and table.has_labels:
+        listed = [(_part_of(path, file, parts), "", file) for file in _pictures(path)]
+        return listed, tuple(sorted({*parts.values()} - {TRAIN}))
+    if not below:
+        raise BadInput(f"expected a subfolder of pictures for each class in {path}, got none")
+    if parts and all(form.class_of(p.name) < 0 for p in below):
+        folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
+        folders += [(TRAIN, folder) for folder in below if folder not in parts]  # of no class
+    else:
+        folders, parts = [(TRAIN, folder) for folder in below], {}
+    listed = [(part, folder.name, file) for part, folder in folders for file in _pictures(folder)]
+    return listed, tuple(sorted({*parts.values()} - {TRAIN}))
 
 
 def _fitted(file: Path, form: Form) -> np.ndarray | None:
@@ -95,7 +174,7 @@ def _fitted(file: Path, form: Form) -> np.ndarray | None:
     any other file."""
     deep = form.dtype != "uint8"
     try:
-        with Image.open(file) as image:
+        with open_picture(file) as image:
             is_coloured = form.shape[0] == 1 and image.mode not in GREY
             if is_coloured or (image.mode in DEEP and not deep):
                 return None
@@ -122,15 +201,20 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
 
 def pictures_under(path: Path) -> list[Path]:
     """All pictures under a folder, in the order of their paths; none that is hidden."""
-    every = _pictures(path)
-    files = [f for f in every if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+    files = _pictures(path)
     if not files:
         raise BadInput(f"expected pictures in {path}, got none; check the path")
     return files
 
 
 def _pictures(path: Path) -> list[Path]:
-    return sorted(f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
+    every = (f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
+    return sorted(f for f in every if not any(map(_is_passed, f.relative_to(path).parts)))
+
+
+def _is_passed(name: str) -> bool:
+    """Whether a file or folder of such a name is no picture of the owner's."""
+    return name.startswith(".") or name == OF_ARCHIVES
 
 
 def _read(
@@ -153,7 +237,7 @@ def _read(
     x = np.empty((len(files), *shape), np.uint16 if deep else np.uint8)
     for i, file in enumerate(files):
         try:
-            with Image.open(file) as image:
+            with open_picture(file) as image:
                 x[i] = read_picture(image, shape, deep)
         except Exception as error:  # a decoder's error may have any type
             raise unreadable(file, error) from error
@@ -191,7 +275,7 @@ def _named_parts(folders: Sequence[Path]) -> dict[Path, int]:
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return sorted(p for p in path.iterdir() if p.is_dir() and not _is_passed(p.name))
 
 
 def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
@@ -201,7 +285,8 @@ def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
     if not folders or empty:
         raise BadInput(
             f"expected a subfolder of pictures for each class in {path}, got "
-            f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}"
+            f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}; pictures are "
+            f"{', '.join(PICTURES)}"
         )
     return [(p.name, f) for p, result in zip(folders, files, strict=True) for f in result]
 
@@ -209,17 +294,42 @@ def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
 def _header(file: Path) -> tuple[str, tuple[int, int]]:
     """Mode and (width, height) of a picture, without its pixels."""
     try:
-        with Image.open(file) as image:
-            return image.mode, image.size
-    except Exception as error:
+        with open_picture(file) as image:
+            width, height = image.size
+            turned = width != height and _orientation(image) > 4
+            return image.mode, (height, width) if turned else (width, height)
+    except Exception as error:  # a decoder's error may have any type
         raise unreadable(file, error) from error
 
 
 def unreadable(file: Path, error: Exception) -> BadInput:
     """The error for a file that does not decode."""
+    if isinstance(error, BadInput):
+        return error
     return BadInput(
         f"expected a readable picture at {file}, got: {one_line(error)}; replace or delete it"
     )
+
+
+def open_picture(file: Path) -> Image.Image:
+    """A file's picture, to be closed; its pixels may not be decoded yet."""
+    return open_dicom(file) if file.suffix.lower() in DICOM else Image.open(file)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """A picture turned as its EXIF orientation says; without one, as it is."""
+    turn = TURNS.get(_orientation(image))
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    """1 to 8, as of EXIF; 1 where there is none, or where it does not parse."""
+    image.load()  # errors of pixels are raised here, those of notes are not
+    try:
+        number = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # a damaged note says nothing of the pixels
+        return 1
+    return number if isinstance(number, int) else 1
 
 
 def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
@@ -231,6 +341,7 @@ def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
         deep: uint16, else uint8.
     """
     c, h, w = shape
+    image = upright(image)
     if image.mode == "F":
         raise ValueError("numbers with fractions, of no known range")
     if not deep:

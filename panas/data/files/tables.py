@@ -9,6 +9,8 @@ A site's table is read row by row, by what its owner has declared: no row decide
 
 import array
 import csv
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +22,22 @@ import numpy as np
 from panas.data.files.cells import MISSING, Cells, DeclaredCells, is_decoded
 from panas.data.files.columns import Kind
 from panas.data.files.declared import Form, Misfits
+from panas.data.files.dialect import PLAIN, Dialect, Style, style_of
+from panas.data.files.labels import classes_of, is_number
 from panas.data.files.parquet import PARQUET, parquet_rows
-from panas.data.files.raw import Raw, check_class_count, one_line, row_hashes
+from panas.data.files.raw import Raw, one_line, row_hashes
 from panas.runtime.errors import BadInput
 
 LABEL_COLUMNS = ("label", "class", "Class", "target", "y")
 DELIMITERS = ",;\t|"
-FEWEST_ROWS = 10  # from which on whole numbers that only rise are taken for numbers of rows
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", PARQUET)
+PACKED = ".gz"
+
+
+def ending_of(path: Path) -> str:
+    """What a file's name ends in, in lower case: `.csv`, or `.csv.gz`."""
+    *_, before, last = ["", "", *(suffix.lower() for suffix in path.suffixes)]
+    return before + last if last == PACKED and before + last in TABLES else last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +51,20 @@ class TableColumns:
     units_needed: bool = True  # whether a table without the group or client column is refused
     labelled: bool = True  # if not, no label, group or client is read, and none is needed
     features: tuple[str, ...] = ()  # are no labels, whatever they are called
+    dialect: Dialect = PLAIN  # how header and cells are written
+    width: int | None = None  # columns of a table without a header; None: as its first row has
+
+
+ALONE = TableColumns()
+"""A table of which nothing is said."""
 
 
 def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     """Read a table; its columns are parted by commas, semicolons, tabs or bars, as its header is.
 
-    A first column without a name, and one that only numbers the rows, are dropped. Where columns
-    are not parted by commas, numbers may have decimal commas. Classes are whole numbers or texts;
-    where none are read, all rows are of class 0 of no classes.
+    A first column without a name is dropped, and so is the index that a .parquet file names. What
+    is in a column drops none. Classes are whole numbers or texts; where none are read, all rows are
+    of class 0 of no classes.
     """
     with open_table(path, named or TableColumns()) as (header, rows):
         return _read(path, header, rows)
@@ -65,29 +82,41 @@ def open_table(
         errors: what becomes of a cell that is not UTF-8, as `bytes.decode` takes it.
     """
     if path.suffix.lower() == PARQUET:
-        with parquet_rows(path, errors) as (names, rows):
+        with parquet_rows(path, errors) as (names, rows, index):
             special = _special(path, names, named, lambda: f"got {', '.join(names)[:200]}")
             _check_names(path, names)
-            yield Header(names, special, ",", named), rows
+            yield Header(names, special, ",", named, index), rows
         return
+    is_packed = path.suffix.lower() == PACKED
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
+        with (
+            gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
+            if is_packed
+            else path.open(newline="", encoding="utf-8-sig", errors=errors)
+        ) as file:
             yield _read_header(path, file, named)
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
-    except (OSError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
 
 
 def _read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
-    start = [line for line, _ in zip(file, range(2), strict=False)]
-    delimiter = _delimiter(start[:1], named.label)
+    start, dialect = [line for line, _ in zip(file, range(2), strict=False)], named.dialect
     file.seek(0)
-    rows = csv.reader(file, delimiter=delimiter)
-    header = [name.strip() for name in next(rows, [])]
-    special = _special(path, header, named, lambda: _got(header, start[1:], delimiter))
+    if dialect.header:
+        delimiter = dialect.delimiter or _delimiter(start[:1], named.label)
+        rows = csv.reader(file, delimiter=delimiter)
+        header = [name.strip() for name in next(rows, [])]
+        special = _special(path, header, named, lambda: _got(header, start[1:], delimiter))
+    else:  # no row says how another is read
+        delimiter = dialect.delimiter or ("\t" if ".tsv" in ending_of(path) else ",")
+        rows = csv.reader(file, delimiter=delimiter)
+        width = named.width or len(next(csv.reader(start, delimiter=delimiter), []))
+        header = [str(number) for number in range(1, width + 1)]
+        special = _special(path, header, named, lambda: f"got columns 1 to {width}")
     _check_names(path, header)
     return Header(header, special, delimiter, named), rows
 
@@ -100,15 +129,33 @@ class Header:
     special: dict[str, int]  # places of the columns that hold "label", "group" and "client"
     delimiter: str
     columns: TableColumns
+    index: tuple[str, ...] = ()  # columns that the file itself calls its rows' index
+
+    @property
+    def style(self) -> Style:
+        """How cells are written."""
+        return style_of(self.columns.dialect, self.delimiter)
+
+    def dropped(self) -> dict[int, str]:
+        """Places of columns that only name the rows, by what the file says, and why."""
+        results = {
+            i: f"column {name!r} is the rows' index and was dropped"
+            for i, name in enumerate(self.names)
+            if name in self.index
+        }
+        if self.names and not self.names[0]:
+            results[0] = "its first column has no name and was dropped"
+        return {i: why for i, why in results.items() if i not in self.special.values()}
 
 
 def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
     names, special = header.names, header.special
-    kept = [i for i, name in enumerate(names) if i not in special.values() and (i or name)]
+    dropped = header.dropped()
+    kept = [i for i in range(len(names)) if i not in special.values() and i not in dropped]
     if not kept:
         raise BadInput(f"expected a feature beside the named columns of {path}, got none; add one")
-    commas = header.delimiter != ","
-    cells = [Cells(names[i], texts=names[i] in header.columns.texts, commas=commas) for i in kept]
+    texts_of, style = header.columns.texts, header.style
+    cells = [Cells(names[i], texts=names[i] in texts_of, style=style) for i in kept]
     roles = special if header.columns.labelled else {}
     texts: dict[str, list[str]] = {role: [] for role in roles}
     lines = array.array("q")
@@ -128,7 +175,7 @@ def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
         lines.append(line)
     y, class_names = np.zeros(len(lines), np.int64), tuple[str, ...]()
     if header.columns.labelled:
-        y, class_names = _table_classes(path, texts["label"])
+        y, class_names = classes_of(path, texts["label"])
     units, clients = texts.get("group"), texts.get("client")
     groups = None if units is None else row_hashes(unit.encode() for unit in units).view(np.int64)
     return _raw(
@@ -139,7 +186,7 @@ def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
             class_names,
             groups=groups,
             clients=None if clients is None else np.array(clients),
-            notes=() if names[0] else ("its first column has no name and was dropped",),
+            notes=(*dropped.values(), *(note for column in cells for note in column.notes)),
         ),
     )
 
@@ -153,14 +200,8 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _raw(columns: Sequence[tuple[str, Kind, np.ndarray, tuple[str, ...]]], rest: Raw) -> Raw:
-    """A table of columns that are more than numbers of rows; `rest` has all but the columns."""
+    """A table of its columns; `rest` has all but these."""
     notes = list(rest.notes)
-    numbering = [name for name, kind, x, _ in columns if kind == "number" and _numbers_rows(x)]
-    columns = [column for column in columns if column[0] not in numbering]
-    if not columns:
-        raise BadInput("expected a feature beside a column that numbers the rows, got none")
-    for name in numbering:
-        notes.append(f"column {name!r} only numbers the rows and was dropped")
     for kind, how in (("text", "texts"), ("date", "dates")):
         if results := [repr(name) for name, of, *_ in columns if of == kind]:
             notes.append(f"read as {how}: {', '.join(results)[:200]}")
@@ -172,13 +213,6 @@ def _raw(columns: Sequence[tuple[str, Kind, np.ndarray, tuple[str, ...]]], rest:
         texts={name: texts for name, _, _, texts in columns if texts},
         notes=tuple(notes),
     )
-
-
-def _numbers_rows(x: np.ndarray) -> bool:
-    if len(x) < FEWEST_ROWS or not np.all(x == np.floor(x)):  # NaN is no whole number
-        return False
-    ordered = np.sort(x)
-    return bool(np.all(np.diff(x) > 0) or np.all(np.diff(ordered) == 1))
 
 
 def _delimiter(header: list[str], label: str | None) -> str:
@@ -214,38 +248,15 @@ def _got(header: list[str], second: list[str], delimiter: str) -> str:
     """What the header is, in words; its names where they cannot be data."""
     if not header:
         return "got an empty file"
-    if sum(map(_is_number, header)) * 2 >= len(header):
-        return "got a first row of numbers, which is no header; add a row of names"
+    if sum(map(is_number, header)) * 2 >= len(header):
+        return (
+            "got a first row of numbers, which is no header; add a row of names, or give "
+            "--no-header, and the column's number"
+        )
     below = next(csv.reader(second, delimiter=delimiter), [])
-    if any(map(_is_number, header)) or not any(map(_is_number, below)):
+    if any(map(is_number, header)) or not any(map(is_number, below)):
         return "got none so called in the first row, if that is a header"
     return f"got {', '.join(header)[:200]}"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.replace(",", "."))
-    except ValueError:
-        return False
-    return True
-
-
-def _table_classes(path: Path, targets: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    distinct = sorted(set(targets))
-    check_class_count(path, len(distinct))
-    numbers = [float(t) if _is_number(t) and "," not in t else None for t in distinct]
-    key: dict[str, int | str] = {}
-    if any(number is None for number in numbers):
-        key = {t: t for t in distinct}  # not all are numbers: all are texts
-    elif not all(number is not None and number.is_integer() for number in numbers):
-        raise BadInput(
-            f"expected classes as labels in {path}, got fractions; regression targets are not "
-            "classes"
-        )
-    else:
-        key = {t: int(float(t)) for t in distinct}
-    values, y = np.unique([key[t] for t in targets], return_inverse=True)
-    return y.astype(np.int64), tuple(str(v) for v in values)
 
 
 def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
@@ -265,6 +276,10 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
         form: columns and classes that the owner declares.
         named: columns of label, group and client.
     """
+    if not named.dialect.header:
+        every = (*(column.name for column in form.columns), named.label, named.group)
+        width = max((int(name) for name in every if name and name.isdecimal()), default=0)
+        named = replace(named, width=width)
     # An error of CSV is one of the header: those of rows are left out.
     with open_table(path, named, errors="surrogateescape") as (header, rows):
         return _read_rows(path, form, header, rows)
@@ -272,11 +287,10 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
 
 def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]) -> Raw:
     indices = _declared_places(path, form, header)
-    commas = header.delimiter != ","
-    cells = [DeclaredCells(column, commas=commas) for column in form.columns]
+    cells = [DeclaredCells(column, style=header.style) for column in form.columns]
     misfits, classes, groups = Misfits(), array.array("q"), list[bytes]()
     label, group = header.special["label"], header.special.get("group")
-    for row in _records(rows):
+    for row in records(rows):
         misfits.rows += 1
         whole = row is not None and len(row) == len(header.names)
         number = form.class_of(row[label].strip()) if row is not None and whole else -1
@@ -304,7 +318,7 @@ def _read_rows(path: Path, form: Form, header: Header, rows: Iterator[list[str]]
     )
 
 
-def _records(rows: Iterator[list[str]]) -> Iterator[list[str] | None]:
+def records(rows: Iterator[list[str]]) -> Iterator[list[str] | None]:
     """Rows that are not empty; None for one that is none of CSV, such as one too long."""
     while True:
         try:

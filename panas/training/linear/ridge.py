@@ -62,7 +62,6 @@ PSEUDO_COUNT = 100.0  # added to each class's count where classes are balanced
 DOUBT = 2.0  # S^2 / q at which counts are drawn to their mean by half
 SPREAD = 0.06  # of exact moments from public ones, a sample and coordinate
 BETWEEN_SITES = 10.0  # times that, of moments from site to site: their classes differ, too
-SHRINKAGE = 4.0  # lambda of a site's own head around the shared one, in units of s sqrt(d)
 
 
 def exact_moments(z: Float[Tensor, "n d"], y: Tensor, classes: int) -> Moments:
@@ -95,11 +94,6 @@ def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
 def own_head(own: Moments, labelled_public: int = 0) -> Weights:
     """A site's head from its own noised moments alone."""
     return ridge(own, max(_noise(own), least_penalty(labelled_public)))
-
-
-def shrunk_head(own: Moments, shared: Weights) -> Weights:
-    """A site's head from its own noised moments, as near to the shared one as their noise asks."""
-    return ridge(own, max(SHRINKAGE * _noise(own), LEAST_WITH_PUBLIC), shared)
 
 
 def shared_head(

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from dprbft.secure_sum.identity import need_library
 from panas_cli.text.printing import counted, print_json, print_text, print_words
 
 
@@ -18,7 +17,6 @@ def init(
         keys: folder of the sites' public keys, NAME.pub; None: all keys are made here.
         json: print one JSON object.
     """
-    need_library()
     from dprbft.engines.deploy.folders import Deployment, make_deployment
     from dprbft.engines.deploy.keys import given_keys
 
@@ -48,7 +46,6 @@ def init(
 
 def key(folder: Path, *, json: bool) -> None:
     """Make a site's key, or show the one that it has, beside those of its federation."""
-    need_library()
     from dprbft.engines.deploy.keys import PUBLIC_KEY, fingerprint, own_key
     from dprbft.engines.deploy.settings import FEDERATION, read_federation
 
@@ -71,7 +68,6 @@ def key(folder: Path, *, json: bool) -> None:
 
 def renew(folder: Path, days: int) -> None:
     """Make the hub's certificate anew."""
-    need_library()
     from dprbft.engines.deploy.folders import renew as work
 
     hub = work(folder, days)
@@ -88,7 +84,6 @@ def check(folder: Path, *, of_site: bool, json: bool) -> int:
         of_site: whether it is a site's.
         json: print one JSON object at the end.
     """
-    need_library()
     from dprbft.engines.deploy.checks import Check, all_hold, check_hub, check_site
 
     checks = list[Check]()

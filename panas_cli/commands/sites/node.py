@@ -11,8 +11,8 @@ from dprbft.engines.node.listen import run_node
 from dprbft.methods.serve import Machine
 from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.directory import read_site, site_account, site_ledger
+from panas.runtime.device import device_named
 from panas.runtime.state import state_key
-from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
 from panas_cli.text.privacy_card import state_lines
 

@@ -70,3 +70,18 @@ def test_true_is_no_number(given: dict):
         build_config(given)
     rounds = {"federation": {"method": "dprbft"}, "search": {"cache": False}}
     assert build_config(rounds).search.evolution.cache is False
+
+
+def test_texts_as_former_versions_name_them_are_of_the_table():
+    former, now = {"data": {"texts": ["zip"]}}, {"data": {"table": {"texts": ["zip"]}}}
+    assert build_config(former) == build_config(now)
+    assert build_config({"data": {"texts": []}}) == build_config({})
+    settings = {s.key: s for s in list_settings(former)}
+    assert (settings["data.table"].value, settings["data.table"].is_set) == (
+        {"texts": ["zip"]},
+        True,
+    )
+    both = {"data": {"texts": ["zip"], "table": {"dates": "us"}}}
+    assert build_config(both).data.source.table == {"texts": ("zip",), "dates": "us"}
+    with pytest.raises(BadInput, match="dates of a table"):
+        build_config({"data": {"table": {"dates": "uk"}}})

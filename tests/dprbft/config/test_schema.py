@@ -204,12 +204,12 @@ SECURE = {
 
 
 @pytest.mark.parametrize(
-    ("sites", "missing"), [(3, 0), (4, 1), (5, 1), (6, 1), (7, 1), (10, 2), (50, 10)]
+    ("sites", "missing"), [(3, 0), (4, 1), (5, 1), (6, 1), (7, 1), (10, 1), (50, 5)]
 )
-def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: int, missing: int):
+def test_a_secure_sum_bears_a_tenth_of_its_sites_and_less_than_a_third(sites: int, missing: int):
     federation = {"method": "joined", "clients": sites, "secure_minimum": 3}
     config = build_config(SECURE, {"federation": federation})
-    assert config.privacy.secure_sum
+    assert config.secure_sum
     assert config.federation.secure_missing_of(sites) == missing
     assert 3 * missing < sites
 
@@ -226,18 +226,37 @@ def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: in
     ],
 )
 def test_a_secure_sum_that_cannot_be_is_refused(wrong: dict[str, dict[str, object]], told: str):
-    assert not build_config().privacy.secure_sum
     build_config(SECURE)
     with pytest.raises(BadInput, match=told) as refused:
         build_config(SECURE, wrong)
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "summed"),
+    [
+        ({}, True),
+        ({"federation": {"clients": 3}}, False),
+        ({"federation": {"clients": 3, "secure_minimum": 3}}, True),
+        ({"federation": {"clients": 9, "secure_minimum": 10}}, False),
+        ({"privacy": {"trust": "server"}}, False),
+        ({"federation": {"method": "dprbft"}}, False),
+        ({"federation": {"method": "fedavg"}}, False),
+        ({"preset": "paper"}, False),
+    ],
+)
+def test_by_default_there_is_a_secure_sum_where_public_facts_allow_one(
+    settings: dict[str, object], summed: bool
+):
+    config = build_config(settings)
+    assert config.secure_sum == summed
+
+
 @pytest.mark.parametrize("method", ["fedavg", "feathers"])
 def test_only_releases_are_compressed(method: str):
     config = {"federation": {"compression": "int8"}}
-    for allowed in ("joined", "dprbft"):
-        build_config(config, {"federation": {"method": allowed}})
+    build_config(config, {"federation": {"method": "dprbft"}})
+    build_config(config, {"privacy": {"trust": "server"}})
     with pytest.raises(BadInput, match=f"of method {method}, got federation.compression"):
         build_config(config, {"federation": {"method": method}})
     with pytest.raises(BadInput, match="compression = none for a secure sum"):

@@ -177,3 +177,28 @@ def test_what_reading_a_table_has_dropped_is_told_with_the_names(split: Callable
     write_site(tmp_path / "site", settings)
     with pytest.warns(UserWarning, match=f"a: {dropped}"):
         declared(tmp_path / "site", settings)
+
+
+def test_sites_of_files_read_them_as_the_run_says(split: Callable, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    names = []
+    for name, labels in (("a", ("Yes", "No")), ("b", ("yes", "No"))):
+        cells = rng.normal(size=(60, 1))
+        rows = [
+            f"{1 + i % 12}/28/2020;{x:.4f};1.{100 + i},5;{labels[i % 2]}"
+            for i, (x,) in enumerate(cells)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(rows) + "\n")
+        names.append(str(tmp_path / f"{name}.csv"))
+    written = {"header": "no", "dates": "us", "numbers": "1.234,5", "delimiter": ";"}
+    told = "'Yes' and 'yes' differ in case alone"
+    with pytest.warns(UserWarning, match=told):
+        _, config = split(
+            *names, data__table=written | {"texts": ["2"]}, data__label="4", data__public_limit=0
+        )
+    run = tmp_path / "run"
+    plan_sites(run, config).write(run)
+    view = RunView(run, config)
+    assert [c.kind for c in view.facts.columns] == ["date", "text", "number"]
+    assert view.facts.class_names == ("No", "Yes", "yes")
+    assert sum(map(len, (view.site(0), view.site(1)))) == 120

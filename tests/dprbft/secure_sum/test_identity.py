@@ -1,8 +1,5 @@
 """Keys of sites: signatures hold for their content and key alone."""
 
-import subprocess
-import sys
-
 import pytest
 
 from dprbft.secure_sum.identity import new_key, public_of, sign, ssh_public, verify
@@ -50,19 +47,3 @@ def test_a_key_of_another_kind_is_refused():
         )
         with pytest.raises(BadInput, match="expected a public key"):
             verify(pem, b"an answer", b"signature")
-
-
-def test_without_its_library_there_is_one_line_and_torch_is_not_loaded():
-    code = """
-import sys
-sys.modules["cryptography"] = None
-from dprbft.secure_sum import identity
-assert "torch" not in sys.modules
-try:
-    identity.verify(b"", b"", b"")
-except ValueError as e:
-    print(e)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1
-    assert "pip install '.[flower]'" in done.stdout

@@ -66,7 +66,7 @@ def test_a_killed_site_goes_on_from_its_bytes(dies: int):
             parties[1] = Party.from_bytes(parties[1].to_bytes())
 
     again(0)
-    keys = {i: p.keys() for i, p in parties.items()}
+    played.keys = keys = {i: p.keys() for i, p in parties.items()}
     again(1)
     assert parties[1].keys() == keys[1]
     played.sealed = {i: p.shares(keys) for i, p in parties.items()}
@@ -78,7 +78,7 @@ def test_a_killed_site_goes_on_from_its_bytes(dies: int):
     answers = {i: p.unmask(masked) for i, p in parties.items()}
     parties[1] = Party.from_bytes(parties[1].to_bytes())
     assert parties[1].unmask(masked) == answers[1]
-    played.keys, played.masked, played.answers = keys, masked, answers
+    played.masked, played.answers = masked, answers
     assert played.sum().tolist() == np.add.reduce(list(vectors.values())).tolist()
 
 

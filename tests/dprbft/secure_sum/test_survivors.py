@@ -42,7 +42,7 @@ def opened(parties, keys, first, answers: dict[int, UnmaskAnswer]) -> np.ndarray
     session, size = session_of(SITES), len(first)
     held = {i: parties[i]._held for i in HELPERS}
     of_self = {i: a.of_self[0] for i, a in answers.items() if 0 in a.of_self and i != 0}
-    seed = combine(of_self | {i: held[i][0][:16] for i in HELPERS}, session)
+    seed = combine(of_self | {i: held[i][0][:16] for i in HELPERS}, session.threshold, range(SITES))
     result = first - self_mask(seed, session, 0, size)
     public = read_keys(session, keys)[0].pair
     for peer in (1, 2, *HELPERS):
@@ -50,7 +50,9 @@ def opened(parties, keys, first, answers: dict[int, UnmaskAnswer]) -> np.ndarray
             seed = parties[peer]._seeds.pair
         else:
             shares = {i: a.of_pair[peer] for i, a in answers.items() if peer in a.of_pair}
-            seed = combine(shares | {i: held[i][peer][16:] for i in HELPERS}, session)
+            seed = combine(
+                shares | {i: held[i][peer][16:] for i in HELPERS}, session.threshold, range(SITES)
+            )
         key = key_pair(seed, session, PAIR_KEY, peer)
         result = result + pair_mask(key, session, peer, (0, public), size)
     return result[:-1]

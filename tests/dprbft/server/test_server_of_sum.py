@@ -16,7 +16,10 @@ from dprbft.messages import Verb
 from dprbft.paths import arrived_file, server_folder, sum_folder, sum_refusals_file
 from dprbft.run.exchange import server_files
 from dprbft.run.view import RunView
-from dprbft.secure_sum.messages import MaskedRelease, Survivors
+from dprbft.secure_sum import session
+from dprbft.secure_sum.graph import Graph
+from dprbft.secure_sum.keys import ANNOUNCED_BYTES, DRAW_BYTES
+from dprbft.secure_sum.messages import MaskedRelease, Parts, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
 from dprbft.secure_sum.session import worth_summing
@@ -341,3 +344,23 @@ def test_a_refusal_names_its_site(run: Path):
         with pytest.raises((BadInput, SiteRefusal), match="expected another plan"):
             joined_by(engine, run, CONFIG)
     assert releases(run) == [0] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [None, *STEPS])
+def test_where_holders_are_drawn_a_run_ends_as_with_all(
+    verb: Verb | None, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As from 100 sites on, with six: two of three others open a secret."""
+    monkeypatch.setattr(session, "graph_of", lambda sites, missing: Graph(3, 2, True))
+    config = summed_config(federation={"clients": 6})
+    engine = begun(run, config, gone={verb: {2}} if verb else {})
+    joined_by(engine, run, config)
+    there = [0, 1, 2, 3, 4, 5] if verb in (None, Verb.UNMASK) else [0, 1, 3, 4, 5]
+    assert survivors(run) == there
+    for asked, site, content in engine.asked:
+        if asked is Verb.SHARE:
+            told = Parts.from_bytes(content).parts
+            assert site in told
+            assert {len(part) for part in told.values()} == {ANNOUNCED_BYTES + DRAW_BYTES}
+    assert releases(run) == [int(i in there) for i in range(6)]

@@ -20,12 +20,12 @@ from panas.data.splits import Splits, hashed_split
 from panas.runtime.errors import BadInput
 
 KEY = b"k" * 32
-HEADER = ["number", "age", "seen", "town", "patient", "class"]
+HEADER = ["", "age", "seen", "town", "patient", "class"]
 TOWNS = ("Bonn", "Ulm", "Kiel")
 
 
 def honest(n: int) -> list[list[str]]:
-    """Rows of a table whose first column only numbers them."""
+    """Rows of a table whose first column has no name."""
     return [
         [
             str(i),
@@ -122,6 +122,8 @@ STRANGE = {
     "a text among numbers": changed(age="forty"),
     "a date among numbers": changed(age="2020-01-31"),
     "a decimal comma": changed(age="40,5"),
+    **{f"a number as {cell}": changed(age=cell) for cell in ("1,234", "51%", "$ 5", "1'234")},
+    "an American date": changed(seen="1/31/2020"),
     "a number among dates": changed(seen="17"),
     "no such date": changed(seen="2020-02-31"),
     "a number among texts": changed(town="17"),
@@ -136,8 +138,8 @@ STRANGE = {
     "one cell": ["x"],
     "a cell more": [*changed(), "1"],
     "a cell less": changed()[:-1],
-    "the same number of a row": changed(number="1"),
-    "no number of a row": changed(number="one"),
+    "the same number of a row": changed(**{"": "1"}),
+    "no number of a row": changed(**{"": "one"}),
     "a cell too long for the reader": changed(town="x" * 140_000),
     "two lines in a cell": changed(town="a\nb"),
 }
@@ -221,7 +223,7 @@ def test_the_owner_is_told_numbers_alone(tmp_path: Path, table: Path):
     _, told = loaded(tmp_path / "north", facts)
     assert "north: 2 of 63 rows do not fit the declared facts and were left out" in told
     assert any("1 of 63 rows hold values that do not fit" in line for line in told)
-    assert any("column" in line and "not read" in line for line in told)  # it numbers the rows
+    assert any("column" in line and "not read" in line for line in told)  # it has no name
     assert not any("secret" in line for line in told)
 
 
@@ -312,7 +314,7 @@ def test_an_archive_may_be_empty_but_not_of_another_kind(tmp_path: Path):
     facts = site_of(tmp_path / "north", data)
     np.savez(data, images=x[:0], labels=y[:0])
     assert len(loaded(tmp_path / "north", facts)[0]) == 0
-    for images, labels in ((x[:, :3], y), (x > 0.5, y), (x, y[1:]), (x, y > 0)):
+    for images, labels in ((x[:, :3], y), (x > 0.5, y), (x, y[1:]), (x, y * 1j)):
         np.savez(data, images=images, labels=labels)
         with pytest.raises(BadInput):
             load_samples(tmp_path / "north", read_site(tmp_path / "north"), facts)

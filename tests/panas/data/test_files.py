@@ -1,5 +1,7 @@
 import contextlib
+import gzip
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from panas.data.facts import Facts
 from panas.data.files.archives import read_npz
 from panas.data.files.pictures import read_folder
 from panas.data.files.tables import TableColumns, read_table
+from panas.data.sources import Reading, read, read_rows
 from panas.runtime.errors import BadInput
 
 GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
@@ -123,14 +127,16 @@ def test_values_of_an_npz_stay_but_for_floats_and_colour_comes_first(tmp_path) -
         ({"x": GREY * 1.5, "y": np.arange(3)}, "outside that range"),
         ({"x": GREY * np.nan, "y": np.arange(3)}, "NaN or infinity"),
         ({"x": GREY[0], "y": np.arange(4)}, "shape"),
-        ({"x": GREY[..., None].repeat(5, 3), "y": np.arange(3)}, "shape"),
+        ({"x": np.zeros((3, 6, 5, 5), np.uint8), "y": np.arange(3)}, "shape"),
         ({"x": GREY, "y": np.array([0, 1, 0.5])}, "got fractions"),
         ({"x": GREY, "y": np.array([0, 1, np.nan])}, "got NaN"),
         ({"x": GREY, "y": np.array([0, 1, np.inf])}, "got NaN or infinity"),
         ({"x": GREY, "y": np.array([0, -1, 1])}, "got negative ones"),
         ({"x": GREY, "y": np.array([0, 2**60, 1])}, "2^53"),
-        ({"x": GREY, "y": np.eye(3)}, "shape (3, 3)"),
-        ({"x": GREY, "y": np.array(["a", "b", "c"])}, "got texts"),
+        ({"x": GREY, "y": np.ones((3, 3))}, "rows with several ones"),
+        ({"x": GREY, "y": np.zeros((3, 2, 2))}, "shape (3, 2, 2)"),
+        ({"x": GREY, "y": np.array(["a", "", "c"])}, "got empty ones"),
+        ({"x": GREY, "y": np.array([1j, 0, 0])}, "complex128"),
         ({"x": GREY, "y": np.array([{}, {}, {}])}, "pickle"),
         ({"x": np.zeros((1200, 1, 1), np.uint8), "y": np.arange(1200)}, "1200 different"),
         ({**SPLIT, "val_images": GREY[:, :2], "val_labels": np.arange(3)}, "one shape"),
@@ -307,11 +313,14 @@ def test_missing_cells_dates_and_texts(tmp_path) -> None:
     assert raw.notes == ("read as texts: 'sex'", "read as dates: 'seen', 'since'")
 
 
-def test_columns_that_number_the_rows_are_dropped_and_other_encodings_refused(tmp_path) -> None:
-    rows = [f"{i},{40 - i},{i * i % 7},{i % 5},{i % 2}" for i in range(20)]
-    raw = read_table(table(tmp_path, "\n".join([",id,a,b,y", *rows])))
-    assert raw.columns == ("a", "b")
-    assert [("first column" in n, "'id'" in n) for n in raw.notes] == [(True, False), (False, True)]
+def test_a_column_without_a_name_is_dropped_and_none_by_what_it_holds(tmp_path) -> None:
+    rows = [f"{i},{40 + i},{i},{i % 5},{i % 2}" for i in range(20)]
+    raw = read_table(table(tmp_path, "\n".join([",glucose,a,b,y", *rows])))
+    assert raw.columns == ("glucose", "a", "b")
+    assert raw.notes == ("its first column has no name and was dropped",)
+
+
+def test_other_encodings_are_refused(tmp_path) -> None:
     path = tmp_path / "set.csv"
     path.write_bytes("ä,y\n1,2\n".encode("latin-1"))
     assert "UTF-8" in refused(read_table, path, None)
@@ -332,3 +341,79 @@ def test_columns_of_groups_and_clients(tmp_path) -> None:
     )
     missing = table(tmp_path, text.replace("p2", ""))
     assert "a group in row 3" in refused(read_table, missing, named)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "y"),
+    [
+        (np.array(["b", "a ", "b"]), ("a", "b"), [1, 0, 1]),
+        (np.array([b"b", b"a", b"b"]), ("a", "b"), [1, 0, 1]),
+        (np.array(["10", "9", "10"]), ("9", "10"), [1, 0, 1]),
+        (np.array([True, False, True]), ("False", "True"), [1, 0, 1]),
+        (np.array([[0, 0, 1], [1, 0, 0], [0, 0, 1]]), ("0", "2"), [1, 0, 1]),
+        (np.array([[False, True], [True, False], [False, True]]), ("0", "1"), [1, 0, 1]),
+        (np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], np.float32), ("0", "1"), [1, 0, 1]),
+    ],
+)
+def test_labels_of_an_npz_are_texts_truth_values_or_one_hot_rows(
+    tmp_path, labels, names, y
+) -> None:
+    path = save(tmp_path, x=GREY, y=labels)
+    raw = read_npz(path)
+    assert (raw.class_names, raw.y.tolist()) == (names, y)
+    facts = Facts(class_names=names, shape=(1, 4, 5), dtype="uint8")
+    assert read_rows(path, facts).y.tolist() == y
+    few = replace(facts, class_names=names[1:])
+    own = read_rows(path, few)
+    assert (own.y.tolist(), len(own.notes)) == ([0, 0], 1)
+
+
+def test_a_row_of_labels_that_is_not_one_hot_is_left_out_alone(tmp_path) -> None:
+    facts = Facts(class_names=("0", "1"), shape=(1, 4, 5), dtype="uint8")
+    for wrong in ([1, 1], [0, 0], [0, 2]):
+        path = save(tmp_path, x=GREY, y=np.array([[0, 1], wrong, [1, 0]]))
+        assert read_rows(path, facts).y.tolist() == [1, 0]
+        assert "rows with several ones" in refused(read_npz, path)
+
+
+def test_channels_may_come_first_where_nothing_else_can_be_meant(tmp_path) -> None:
+    colour = np.random.default_rng(0).integers(0, 256, (3, 3, 6, 5)).astype(np.uint8)
+    first = read_npz(save(tmp_path, x=colour, y=np.arange(3)))
+    assert np.array_equal(first.x, colour)
+    last = read_npz(save(tmp_path, x=colour.transpose(0, 2, 3, 1), y=np.arange(3)))
+    assert np.array_equal(last.x, colour)
+    both = colour[:, :, :, :3]  # (n, 3, 6, 3): the last axis counts
+    assert read_npz(save(tmp_path, x=both, y=np.arange(3))).x.shape == (3, 3, 3, 6)
+
+
+def test_a_packed_table_is_read_as_the_table(tmp_path) -> None:
+    text = "a,b,y\n1,x,0\n2,y,1\n"
+    packed = tmp_path / "set.CSV.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    plain, raw = read_table(table(tmp_path, text)), read(str(packed), Reading())
+    assert np.array_equal(raw.x, plain.x)
+    assert (raw.columns, raw.texts) == (plain.columns, plain.texts)
+    for broken in (packed.read_bytes()[:-12], b"a,y\n1,0\n"):
+        packed.write_bytes(broken)
+        assert "UTF-8 table" in refused(read, str(packed), Reading())
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", "save the sheet as .csv"),
+        ("a.pkl", "nothing is unpickled"),
+        ("a.csv.zip", "unpack it"),
+        ("a.png", "a folder with a subfolder for each class"),
+        ("a.what", "save a table as .csv, or images and labels as .npz"),
+        ("a", "save a table as .csv, or images and labels as .npz"),
+    ],
+)
+def test_a_file_of_another_kind_is_answered_with_what_to_convert_it_to(
+    tmp_path, name, remedy
+) -> None:
+    (tmp_path / name).write_bytes(b"\0")
+    said = refused(read, str(tmp_path / name), Reading())
+    assert remedy in said
+    assert "cifar10" not in said
+    assert "check the path" in refused(read, str(tmp_path / "none.xlsx"), Reading())

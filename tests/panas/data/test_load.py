@@ -163,7 +163,7 @@ def test_arguments_out_of_range(changes, says) -> None:
         ("Fashion-MNIST", "did you mean fashion-mnist"),
         ("nowhere/set.npz", "expected a file"),
         ("nowhere/set.csv", "expected a file"),
-        ("~~~", "check the name"),
+        ("~~~", "give a path"),
         ("fashion-mnist", "expected data.data_root for fashion-mnist, got none"),
     ],
 )
@@ -252,7 +252,7 @@ def test_options_of_a_table(tmp_path) -> None:
         public_fraction=0.0,
         group="patient",
         client_column="hospital",
-        texts=("code",),
+        table={"texts": ("code",)},
         ranges={"age": (0.0, 118.0)},
     )
     assert s.private.units == 3
@@ -262,7 +262,39 @@ def test_options_of_a_table(tmp_path) -> None:
     with pytest.raises(BadInput, match="leave the option out"):
         source("digits", label="Class")
     with pytest.raises(BadInput, match="'nowhere'"):
-        source(tmp_path / "t.csv", texts=("nowhere",))
+        source(tmp_path / "t.csv", table={"texts": ("nowhere",)})
+
+
+def test_public_rows_say_which_column_numbers_them_and_none_is_dropped(tmp_path) -> None:
+    rows = [f"{3 * k},{(k * 7) % 11},{k % 2}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("id,b,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="'id' seems to number the rows"):
+        s = source(tmp_path / "t.csv", public_fraction=0.9)
+    assert [c.name for c in s.facts.columns] == ["id", "b"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # private rows say nothing
+        source(tmp_path / "t.csv", public_fraction=0.0)
+
+
+def test_public_samples_that_a_limit_leaves_out_are_told(tmp_path) -> None:
+    for name, start in (("own", 0), ("open", 100)):
+        rows = [f"{(start + k) * 7 % 301}.5,{k % 2}" for k in range(60)]
+        (tmp_path / f"{name}.csv").write_text("a,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="40 of 60 public samples are used, and 20 left out"):
+        source(tmp_path / "own.csv", public_data=str(tmp_path / "open.csv"), public_limit=40)
+    with pytest.warns(
+        UserWarning, match="public are 10 samples at most, .* all others stay private"
+    ):
+        source(tmp_path / "own.csv", public_fraction=0.5, public_limit=10)
+
+
+def test_classes_that_differ_in_case_alone_are_told(tmp_path) -> None:
+    labels = ("Yes", "yes", "No")
+    rows = [f"{k}.5,{labels[k % 3]}" for k in range(30)]
+    (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="'Yes' and 'yes' differ in case alone and count as 3"):
+        s = source(tmp_path / "t.csv", public_fraction=0.0)
+    assert s.facts.class_names == ("No", "Yes", "yes")
 
 
 def test_public_rows_say_which_columns_tell_the_class_or_nothing(tmp_path) -> None:
@@ -284,7 +316,9 @@ def test_a_public_table_teaches_categories_and_kinds(tmp_path) -> None:
     (tmp_path / "m.csv").write_text("code,n,y\n2,5,0\n7,,1\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        s = source(tmp_path / "m.csv", public_data=str(tmp_path / "p.csv"), texts=("code",))
+        s = source(
+            tmp_path / "m.csv", public_data=str(tmp_path / "p.csv"), table={"texts": ("code",)}
+        )
     assert s.facts.columns[0].categories == ("2", "x")
     x = s.private.x.flatten(1)
     assert x[:, :3].tolist() == [[1, -1, -1], [-1, -1, 1]]  # 2, x, any other

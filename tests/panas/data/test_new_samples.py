@@ -1,7 +1,10 @@
 """New samples come in batches, and are what the same samples are at once."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +13,12 @@ from patients import INPUTS, TABLE
 from PIL import Image
 
 from panas.data.batches import Batch, are_files, batches_of
-from panas.data.facts import Facts
+from panas.data.facts import Facts, fit
+from panas.data.files.columns import Column
+from panas.data.files.dialect import Dialect
+from panas.data.load import unlabelled
 from panas.runtime.errors import BadInput
+from panas.training.checkpoint import Classifier
 
 GREY = Facts(class_names=("cat", "dog"), shape=(1, 6, 4), dtype="uint8")
 X = np.random.default_rng(0).integers(0, 256, (7, 6, 4), dtype=np.uint8)
@@ -145,3 +152,91 @@ def test_what_cannot_be_read_is_named_in_one_line(
         list(batches_of(str(path), facts, 2))
     assert says in str(error.value)
     assert "old" not in str(error.value).replace("folder", "")
+
+
+class Frame:
+    """What a data frame has of those of pandas and polars."""
+
+    def __init__(self, **columns: Any) -> None:
+        self._columns = columns
+        self.columns = list(columns)
+        self.shape = (len(next(iter(columns.values()))), len(columns))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.array(self._columns[name], dtype=object)
+
+
+class NAType:
+    """What pandas has for a missing cell; its truth is unknown."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("no truth")
+
+
+def test_a_data_frame_is_read_as_its_csv():
+    ages = [75, float("nan"), None, NAType()]
+    frame = Frame(note=["x"] * 4, sex=["m", "f", "f", "f"], age=ages)
+    x = fit(unlabelled(frame, TABLE), TABLE).inputs()
+    assert torch.equal(x, INPUTS[[0, 1, 1, 1]])
+    with pytest.raises(BadInput, match="got none 'age'"):
+        unlabelled(Frame(note=["x"], sex=["m"]), TABLE)
+    with pytest.raises(BadInput, match="rows to classify"):
+        unlabelled(Frame(sex=[], age=[]), TABLE)
+    with pytest.raises(BadInput, match="a data frame or the path of a table, got str"):
+        unlabelled("new.csv", TABLE)
+
+
+class Echo(Classifier):
+    """Says of which class each sample is by the order of the samples."""
+
+    notes: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    def probabilities_of(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = x
+        return torch.eye(2).repeat(len(x), 1)[: len(x)]
+
+
+def test_a_classifier_takes_a_path_and_a_frame(tmp_path: Path):
+    (tmp_path / "new.csv").write_text(TEXT)
+    model = Echo(TABLE)
+    for data in (str(tmp_path / "new.csv"), tmp_path / "new.csv"):
+        assert model.predict(data) == ("ill", "well")
+        assert torch.equal(model.seen, INPUTS)
+    assert model.predict(Frame(sex=["m", "f"], age=[75, None])) == ("ill", "well")
+    assert torch.equal(model.seen, INPUTS)
+    images = Echo(GREY)
+    folder = pictures(tmp_path / "pictures")
+    assert len(images.predict(folder)) == len(X)
+    assert len(images.predict(folder / "a" / "3.png")) == 1
+
+
+def test_dates_and_truth_values_of_a_frame_are_as_in_a_csv():
+    columns = (Column(name="b", kind="date"), Column(name="c", kind="text", categories=("True",)))
+    facts = Facts(class_names=("no", "yes"), shape=(1, 2, 2), dtype="float32", columns=columns)
+    days = [np.datetime64("2020-01-31T00:00:00.000000001"), date(2020, 1, 31), np.datetime64("NaT")]
+    raw = unlabelled(Frame(b=days, c=[True, np.True_, True]), facts)
+    assert np.array_equal(raw.x[:, 0], [18292, 18292, np.nan], equal_nan=True)
+    assert raw.texts == {"c": ("True",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [('"1,075",m\n', ("1", "2")), ('x,m,,"1,075"\n', ("4", "2")), ('"1,075",m\n', ("3", "5"))],
+)
+def test_rows_without_a_header_are_those_of_the_facts(
+    tmp_path: Path, text: str, names: tuple[str, str]
+):
+    """By their order where there are as many columns, else by their numbers."""
+    (tmp_path / "new.csv").write_text(text)
+    named = zip(TABLE.columns, names, strict=True)
+    facts = replace(TABLE, columns=tuple(replace(column, name=name) for column, name in named))
+    batch = next(batches_of(str(tmp_path / "new.csv"), facts, dialect=Dialect(header=False)))
+    row = dict(zip(names, (1075, "m"), strict=True))
+    assert torch.equal(batch.inputs, fit(unlabelled(row, facts), facts).inputs())

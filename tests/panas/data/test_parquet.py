@@ -164,6 +164,25 @@ def test_the_index_of_pandas_is_no_feature(tmp_path: Path):
     assert raw.notes[0] == "its first column has no name and was dropped"
 
 
+def test_an_index_that_pandas_has_named_is_no_feature_but_may_be_the_group(tmp_path: Path):
+    held = pa.table({n: COLUMNS[n] for n in ("level", "patient", "y")})
+    path = tmp_path / "t.parquet"
+    for noted, kept in (
+        (b'{"index_columns": ["patient"]}', ("level",)),
+        (b'{"index_columns": [{"kind": "range"}]}', ("level", "patient")),
+        (b"no JSON", ("level", "patient")),
+    ):
+        pq.write_table(held.replace_schema_metadata({b"pandas": noted}), path)
+        raw = read_table(path)
+        assert raw.columns == kept
+        assert ("column 'patient' is the rows' index and was dropped" in raw.notes) == (
+            "patient" not in kept
+        )
+        grouped = read_table(path, TableColumns(group="patient"))
+        assert grouped.columns == ("level",)
+        assert grouped.groups is not None
+
+
 def test_new_samples_may_be_a_parquet_table(tmp_path: Path):
     new = {"age": pa.array([75, None]), "note": pa.array(["u", "v"]), "sex": pa.array(["m", "f"])}
     for size in (1, 2):

@@ -1,8 +1,6 @@
 """A site in a secure sum: what it refuses, and that it answers the same again."""
 
 import json
-import subprocess
-import sys
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -353,24 +351,3 @@ def test_all_others_together_see_the_noise_that_the_local_cost_says(
     # Of 80 numbers the mean square is within 5 standard errors of its expectation.
     error = 5 * (2 / 80) ** 0.5
     assert abs(ratio - 1) < error if weaken == 1 else ratio < 1 - error
-
-
-@pytest.mark.thorough
-def test_a_run_without_a_secure_sum_needs_none_of_its_libraries(tmp_path: Path):
-    code = (
-        "import sys\n"
-        "sys.modules['cryptography'] = sys.modules['Crypto'] = None\n"
-        "import dprbft.run.stages, dprbft.methods.joined.exchange, dprbft.engines.inprocess\n"
-        "print('fine')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "fine"
-
-
-def test_a_run_with_one_says_which_libraries_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("dprbft.secure_sum.session.LIBRARIES", ("cryptography", "no_such_library"))
-    with pytest.raises(BadInput, match="no no_such_library; install panas with its extra flower"):
-        begun(tmp_path / "r", CONFIG)
-    assert not (tmp_path / "r").exists()

@@ -1,0 +1,91 @@
+"""What is left to chance where sites draw their holders, against exact fractions and draws."""
+
+from fractions import Fraction
+from math import comb, inf, log2
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from dprbft.secure_sum.graph import (
+    CERTAINTY,
+    FEWEST_SPARSE,
+    SECURITY,
+    Graph,
+    apart_bits,
+    exposed_bits,
+    graph_of,
+    stuck_bits,
+)
+from dprbft.secure_sum.session import most_missing
+
+
+def exact_tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    """The oracle: counted subsets."""
+    hits = range(least, min(marked, drawn) + 1)
+    ways = sum(comb(marked, h) * comb(population - marked, drawn - h) for h in hits)
+    return Fraction(ways, comb(population, drawn))
+
+
+@pytest.mark.parametrize(("n", "t", "k", "opens"), [(100, 10, 22, 12), (1000, 100, 48, 28)])
+def test_the_tails_are_the_exact_ones(n: int, t: int, k: int, opens: int):
+    exposed = n * exact_tail(n - 1, t, k, opens)
+    assert exposed_bits(n, t, k, opens) == pytest.approx(-log2(exposed) if exposed else inf)
+    stuck = n * exact_tail(n - 1, t, k, k - opens + 1)
+    assert stuck_bits(n, t, k, opens) == pytest.approx(-log2(stuck) if stuck else inf)
+
+
+@pytest.mark.parametrize(("n", "t", "k", "opens"), [(30, 3, 6, 5), (60, 5, 8, 7)])
+def test_the_bound_of_sums_apart_is_its_formula(n: int, t: int, k: int, opens: int):
+    total = Fraction(0)
+    for s in range(1, (n - t) // 2 + 1):
+        quiet = min(s, t)
+        both = max(0, 2 * opens - 2 - k)
+        chance = exact_tail(n - 1, min(s - 1 + t, n - 1), k, both) ** quiet
+        if s > quiet:
+            inside = Fraction(comb(min(s - 1 + 2 * t, n - 1), k), comb(n - 1, k))
+            chance *= comb(n, t) * inside ** (s - quiet)
+        total += comb(n - t, s) * comb(s, quiet) * chance
+    assert apart_bits(n, t, k, opens) == pytest.approx(-log2(total), abs=1e-6)
+
+
+def test_few_sites_all_hold():
+    for n in (4, 10, 50, FEWEST_SPARSE - 1):
+        for t in (0, 1, most_missing(n)):
+            assert graph_of(n, t) == Graph(n - 1, n - t, False)
+
+
+@pytest.mark.parametrize("n", [100, 150, 300, 1000, 4096])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.2])
+def test_a_graph_keeps_its_bounds(n: int, share: float):
+    t = int(n * share)
+    graph = graph_of(n, t)
+    if not graph.sparse:
+        assert graph == Graph(n - 1, n - t, False)
+        return
+    k, opens = graph.degree, graph.opens
+    apart, exposed = apart_bits(n, t, k, opens), exposed_bits(n, t, k, opens)
+    assert 2.0**-apart + 2.0**-exposed <= 2.0**-SECURITY
+    assert stuck_bits(n, t, k, opens) >= CERTAINTY
+    assert k <= n // 3
+
+
+def test_holders_grow_like_the_logarithm():
+    degrees = [graph_of(n, n // 10).degree for n in (250, 500, 1000, 2000, 4000)]
+    grown = np.diff(degrees)
+    assert (grown <= 20).all()
+    assert (degrees[-1] / degrees[0]) < 2  # of 16 times the sites
+
+
+def test_where_a_third_may_help_everybody_holds():
+    assert not graph_of(300, most_missing(300)).sparse
+
+
+def test_draws_fail_as_often_as_the_tail_says():
+    """The planted case: a graph far too small, whose failures are counted."""
+    rng, n, t, k, opens = np.random.default_rng(0), 40, 10, 6, 4
+    draws = np.array([(rng.permutation(n - 1)[:k] < t).sum() for _ in range(20_000)])
+    expected = 2.0 ** -exposed_bits(n, t, k, opens) / n
+    assert (draws >= opens).mean() == pytest.approx(expected, rel=0.1)
+    assert expected == pytest.approx(hypergeom.sf(opens - 1, n - 1, t, k))
+    assert exposed_bits(n, t, k, opens) < SECURITY
