@@ -150,8 +150,8 @@ def write(path: Path, name: str, root: Path) -> bool:
     else:
         cells, labels = sklearn.datasets.load_digits(return_X_y=True)
     names = [f"column {i}" for i in range(cells.shape[1])]
-    rows = ([*row, label] for row, label in zip(cells.tolist(), labels, strict=True))
-    _write(path, [*names, "class"], rows)
+    labelled = zip(cells.tolist(), labels, strict=True)
+    _write(path, [*names, "class"], ([*row, label] for row, label in labelled))
     return True
 
 
