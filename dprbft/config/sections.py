@@ -65,7 +65,7 @@ class Network(Section):
 
     width: Count = about(64, "d, width of the representation")
     features: Count | None = about(
-        None, "coordinates of the common map, at most; None: 32 to 128, by the budget (joined)"
+        None, "coordinates of the common map, at most; None: 8 to 128, by the budget (joined)"
     )
     encoder: str | None = about(
         None, "file of a frozen network that makes a vector of each picture (method joined)"

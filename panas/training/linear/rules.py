@@ -30,9 +30,8 @@ like j^-1.5, of Gabor features as of an encoder's. So a small budget pays for fe
     d = 2.6 x^(3/4), x = N / (C S);   d >= P / 4
 
 x is the length of a class's sum of rows over the noise S on each of its numbers. Exact moments of P
-labelled public samples bear P / 4 coordinates, and a site's own head, which stays there and has no
-noise, 32: with fewer it loses more than the shared head gains. Scaling axes less instead
-(deviation^0 to -.6) differs by less than a point once d follows this rule.
+labelled public samples bear P / 4 coordinates. Scaling axes less instead (deviation^0 to -.6)
+differs by less than a point once d follows this rule.
 
 **Histogram.** What a tenth of epsilon buys at epsilon 8, a larger share buys at less; in all it
 costs little, as variances add up, and a sharper prior brings 1 to 2 points at epsilon 1.
@@ -73,7 +72,7 @@ FEWEST = 100  # labelled public samples; fewer tell too little of how much there
 LEAST_SIGNAL = 1.0  # x from which on they join then: noise is no longer than the sum of a class
 FOLDS, REPEATS = 5, 4
 AXES, PUBLIC_A_COORDINATE = 2.6, 4  # of the formula for d
-NARROWEST, STEP = 32, 2  # coordinates at least, and what their number is a multiple of
+NARROWEST, STEP = 8, 2  # coordinates at least, and what their number is a multiple of
 HISTOGRAM, MOST_HISTOGRAM, EPSILON = 0.1, 0.3, 8.0
 """Share of epsilon for the label histogram at this epsilon, and at most at less."""
 

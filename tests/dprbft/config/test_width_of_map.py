@@ -20,7 +20,7 @@ def test_what_is_set_stands():
 
 
 def test_without_declared_samples_the_usual_number_counts():
-    assert width(epsilon=3.0) == width(USUAL, epsilon=3.0) > width(100, epsilon=3.0)
+    assert width(epsilon=1.0) == width(USUAL, epsilon=1.0) > width(100, epsilon=1.0)
 
 
 def test_a_secure_sum_bears_more_coordinates():
