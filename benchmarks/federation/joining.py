@@ -25,9 +25,7 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | pooled | the head of all sites' exact moments: what no release can beat with this map |
 | map of the sum | the same on the map of the secure sum, which bears more coordinates |
 
-Averages are stacked on the site's validation samples; each has a head of the site's samples without
-noise besides, which stays with the site. "Own" is accuracy under the
-site's class mix, "uniform" under all classes alike. Gains are over "alone", paired by seed, with
+Averages are stacked on the site's validation samples. "Own" is accuracy under the site's class mix, "uniform" under all classes alike. Gains are over "alone", paired by seed, with
 their standard error; "lose" is the share of sites that are more than a point below "alone": of
 "alone again" it is what noise does by itself, for two runs of one method differ too. What the
 release gets is `panas.training.linear.rules.release_share`; where that is nothing, "joined" is

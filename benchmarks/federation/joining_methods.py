@@ -18,10 +18,8 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.unit import planned_units
-from panas.runtime.seeds import stream
 from panas.training.baselines import fit_baselines
-from panas.training.linear.averaging import HOME, average, log_prior
-from panas.training.linear.home import home_head
+from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_models import (
     PublicForest,
     PublicLogistic,
@@ -245,11 +243,9 @@ def averaged(
     over: Tensor | None,
     share: float,
 ) -> Tensor:
-    """The average of heads, one of the site's samples without noise, a table's public forest and
-    logistic regression, and a residual that DP-SGD trains over one head."""
+    """The average of heads, a table's public forest and logistic regression, and a residual that
+    DP-SGD trains over one head."""
     prior, n = log_prior(site.histogram), units_of(site, world)
-    own = home_head(site.train, prior, list(heads.values()), stream(world.seed, HOME))
-    heads = {**heads, HOME: own}
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
     def offset(z: Tensor) -> Tensor:

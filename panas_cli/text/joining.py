@@ -15,8 +15,7 @@ from panas_cli.text.printing import counted
 CANDIDATES = {
     "public": "public head",
     "shared": "shared head",
-    "home": "own head",
-    "own": "own released head",
+    "own": "own head",
     "shrunk": "own and shared head",
     "residual": "corrected head",
     "forest": "public forest",

@@ -86,7 +86,7 @@ def test_each_site_says_what_it_predicts_with_and_why():
     ]
     (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 0})])
     assert line.endswith("with no validation samples to weigh by")
-    (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 1}, shares={"home": 1})])
+    (line,) = kept_lines([site("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
     assert line == "north predicts with own head 100%, weighed by its 1 validation sample"
 
 

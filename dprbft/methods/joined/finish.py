@@ -6,10 +6,6 @@ are measured on private samples in any case: nothing of it is kept, or leaves, a
 charged for it. Of a table's public rows it has the same models as the joined site. Where
 `privacy.network` is "stays" it also has a network of its own: of the joined one's genome, taught by
 labels alone.
-
-A predictor stays with its site. So both have, beside what is charged, a head of the site's samples
-without noise (`panas.training.linear.home`): nothing that may leave learns from it. Under "stays"
-the residual is made without noise, and takes its place.
 """
 
 from dataclasses import replace
@@ -25,10 +21,8 @@ from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.runtime.errors import BudgetExhausted
-from panas.runtime.seeds import stream
 from panas.training.checkpoint import save_network
-from panas.training.linear.averaging import HOME, log_prior
-from panas.training.linear.home import home_head
+from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
 from panas.training.linear.public_models import public_models
 from panas.training.linear.ridge import Weights, logits
@@ -71,19 +65,11 @@ def _by_dp_sgd(site: Site, state: JoinedState, heads: dict[str, Weights]) -> Can
     offset = logits(heads["public"], rows.z) + prior if heads else prior
     return Candidates(
         phi=site.phi,
-        heads=_with_home(site, state, heads),
+        heads=heads,
         log_prior=state.log_prior,
         residual=trained(rows, offset, plan, recipe.learning_rate),
         over="public" if heads else None,
     )
-
-
-def _with_home(site: Site, state: JoinedState, heads: dict[str, Weights]) -> dict[str, Weights]:
-    """These heads, and one of the site's own samples, for a predictor that stays where it is."""
-    if site.config.stays:
-        return heads
-    rows, rng = site.rows(site.data.train), stream(site.config.seed, "client", site.id, HOME)
-    return heads | {HOME: home_head(rows, state.log_prior, list(heads.values()), rng)}
 
 
 def finish(site: Site, state: JoinedState) -> None:
@@ -99,7 +85,7 @@ def finish(site: Site, state: JoinedState) -> None:
             notes=dict(network.notes),
         )
     shared = state.check_joined()
-    heads = _with_home(site, state, {"shared": shared, **public_heads(site)})
+    heads = {"shared": shared, **public_heads(site)}
     of_public = public_models(site.public, table=not site.facts.are_pictures)
     candidates = Candidates(
         phi=site.phi,

@@ -3,9 +3,8 @@
     p(y | x) = sum_k w_k p_k(y | x),   w maximises sum_i log p(y_i | x_i) + A sum_k q_k log w_k
 
 over the validation samples i. q_k is what candidate k weighs before they are looked at, and counts
-as much as A samples (10; 1 beside a forest). 70 % of q is that of the site's own head without
-noise, else of the residual, which have learnt from all that the others have and from the site's own
-samples; the others share the rest evenly. A posterior
+as much as A samples (10; 1 beside a forest). 70 % of q is the residual's, which has learnt from all
+that the others have and from the site's own samples; the others share the rest evenly. A posterior
 would end at the one most likely candidate; w goes on mixing candidates that are right on different
 samples.
 
@@ -33,7 +32,7 @@ from torch import Tensor
 STRENGTHS = (0.0, 0.5, 1.0)  # of the log prior
 TEMPERATURES = (0.5, 1.0, 2.0)  # that logits are divided by
 FOREST = "forest"  # the candidate that others are mixed with
-HOME, RESIDUAL = "home", "residual"  # the candidates that have learnt most, the best first
+RESIDUAL = "residual"  # the candidate that has learnt most
 FAVOUR = 0.7  # what it weighs beforehand, where there are others
 PRIOR, BESIDE_FOREST = 10.0, 1.0
 """Samples that these weights count as much as; fewer beside a forest, whose worth is unlike that of
@@ -108,7 +107,7 @@ def average(
 
     Args:
         logits: of the candidates by name, on v samples each, v >= 0; `FOREST` is mixed with all
-            others, and `HOME` favoured, else `RESIDUAL`.
+            others, and `RESIDUAL` favoured.
         y: classes of the samples.
         log_prior: log frequencies of the site's classes, as `log_prior` gives them.
         with_prior: candidates whose logits hold the prior already.
@@ -149,11 +148,10 @@ def log_prior(histogram: Float[Tensor, "classes"]) -> Float[Tensor, "classes"]:
 
 def _beforehand(names: Sequence[str]) -> Float[Tensor, "k"]:
     """What each candidate weighs before samples are looked at; the sum is 1."""
-    favoured = next((name for name in (HOME, RESIDUAL) if name in names), None)
-    if favoured is None or len(names) == 1:
+    if RESIDUAL not in names or len(names) == 1:
         return torch.full((len(names),), 1 / len(names)).double()
     rest = (1 - FAVOUR) / (len(names) - 1)
-    return torch.tensor([FAVOUR if name == favoured else rest for name in names]).double()
+    return torch.tensor([FAVOUR if name == RESIDUAL else rest for name in names]).double()
 
 
 def _variants(candidate: str, votes: Sequence[float], *, fixed: bool) -> Iterator[Variant]:

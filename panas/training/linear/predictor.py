@@ -5,13 +5,12 @@
 | public | ridge head of labelled public samples | reads nothing private |
 | forest, logistic | of labelled public rows of a table | read nothing private |
 | shared | the server's head | by the sites' releases |
-| home | ridge head of the site's own samples, without noise | by nothing |
 | residual | a linear residual over a head and the prior, by DP-SGD | by its DP-SGD |
 | network | the evolved network, distilled from the residual's answers | as what it learnt from |
 
 Their average (`panas.training.linear.averaging`) weighs by validation samples, which nothing
-covers, and has a head without noise: a predictor stays with its site. The network alone may leave;
-where `privacy.network` is "stays", residual and network are trained without noise, and nothing may.
+covers: a predictor stays with its site. The network alone may leave; where `privacy.network` is
+"stays", residual and network are trained without noise, and nothing may.
 """
 
 import json

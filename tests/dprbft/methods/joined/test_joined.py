@@ -119,7 +119,7 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
         right = predictor.probabilities_of(test.inputs()).argmax(1) == test.y
         assert float(right.double().mean()) == pytest.approx(report.steps.joined)
         assert sum(report.shares.values()) == pytest.approx(1)
-        wanted = {"public", "shared", "home", "residual", "network"}
+        wanted = {"public", "shared", "residual", "network"}
         assert set(report.shares) == wanted
         network = load_network(model_file(paths.home))
         assert network.classes == 10
@@ -305,7 +305,7 @@ def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
     for paths in read_sites(run):
         assert not search_file(paths.home).exists()
         assert not model_file(paths.home).exists()
-        assert set(SiteReport.read(paths.home).shares) == {"shared", "home", "residual"}
+        assert set(SiteReport.read(paths.home).shares) == {"shared", "residual"}
     assert summarise(run, config)["clients"][0]["genome"] is None
 
 

@@ -11,7 +11,6 @@ from panas.training.linear.averaging import (
     BESIDE_FOREST,
     FAVOUR,
     FOREST,
-    HOME,
     RESIDUAL,
     STRENGTHS,
     TEMPERATURES,
@@ -93,7 +92,6 @@ def test_a_candidate_that_errs_keeps_a_part_of_what_it_weighed_however_sure_it_i
         (["a", "b"], {"a": 0.5, "b": 0.5}),
         ([RESIDUAL], {RESIDUAL: 1.0}),
         (["a", "b", RESIDUAL], {"a": 0.15, "b": 0.15, RESIDUAL: 0.7}),
-        ([RESIDUAL, "a", HOME], {RESIDUAL: 0.15, "a": 0.15, HOME: 0.7}),
     ],
 )
 def test_without_validation_candidates_weigh_as_beforehand(
