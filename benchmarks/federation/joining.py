@@ -25,11 +25,12 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | pooled | the head of all sites' exact moments: what no release can beat with this map |
 | map of the sum | the same on the map of the secure sum, which bears more coordinates |
 
-Averages are stacked on the site's validation samples. "Own" is accuracy under the site's class mix, "uniform" under all classes alike. Gains are over "alone", paired by seed, with
-their standard error; "lose" is the share of sites that are more than a point below "alone": of
-"alone again" it is what noise does by itself, for two runs of one method differ too. What the
-release gets is `panas.training.linear.rules.release_share`; where that is nothing, "joined" is
-"alone" to the bit. All settings were chosen on seeds 100 to 102.
+Averages are stacked on the site's validation samples. "Own" is accuracy under the site's class mix,
+"uniform" under all classes alike. Gains are over "alone", paired by seed, with their standard
+error; "lose" is the share of sites that are more than a point below "alone": of "alone again" it is
+what noise does by itself, for two runs of one method differ too. What the release gets is
+`panas.training.linear.rules.release_share`; where that is nothing, "joined" is "alone" to the bit.
+All settings were chosen on seeds 100 to 102.
 """
 
 import argparse
