@@ -95,7 +95,13 @@ class CommonTraining:
 
 
 def load(bottom: Bottom, head: Head, weights: Weights) -> None:
-    """Put weights into a network of the same genome and spec, in place."""
+    """Put weights into a network of the same genome and spec, in place.
+
+    Args:
+        bottom: takes its part.
+        head: takes its part.
+        weights: by name, as the training has left them.
+    """
     nn.Sequential(bottom, head).load_state_dict(dict(weights))
 
 

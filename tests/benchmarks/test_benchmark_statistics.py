@@ -259,5 +259,5 @@ def test_colluding_sites_find_the_last_ones_numbers_and_no_more():
 def test_less_noise_that_nobody_else_knows_costs_more():
     rows = trust.trusts([10], [1.0])
     assert rows == [
-        {"sites": 10, "missing": 2, "epsilon": 1.0, "sum": 1.0, "left_out": 1.17, "share": 3.19}
+        {"sites": 10, "missing": 1, "epsilon": 1.0, "sum": 1.0, "left_out": 1.07, "share": 3.41}
     ]

@@ -120,7 +120,7 @@ def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> No
         parts = realised_noise(_claim("moments", _made("moments", 1.0, seed)), confidence)
         held += not any(part.wrong for part in parts)
     names = {part.name for part in parts}
-    assert {"A", "B", "A where noise is 1 s", "B row 2", "A number 35", "B number 23"} <= names
+    assert {"A", "B", "A where noise is 2 s", "B row 2", "A number 35", "B number 23"} <= names
     assert len(names) == 2 + 2 + 3 + 36 + 24
     expected = 100 * confidence
     assert expected - 10 <= held <= 100  # Bonferroni errs to the safe side
@@ -153,8 +153,8 @@ DIAGONAL = torch.triu_indices(8, 8)[0] == torch.triu_indices(8, 8)[1]
 @pytest.mark.parametrize(
     ("part", "where", "name"),
     [
-        ("A", DIAGONAL, "A where noise is 1 s"),
-        ("A", ~DIAGONAL, "A where noise is 0.707 s"),
+        ("A", DIAGONAL, "A where noise is 2 s"),
+        ("A", ~DIAGONAL, "A where noise is 1.41 s"),
         ("B", 1, "B row 1"),
         ("A", 7, "A number 7"),
         ("B", (2, 3), "B number 19"),

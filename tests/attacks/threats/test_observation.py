@@ -44,7 +44,7 @@ def test_an_observation_is_frozen_and_sees_one_row_a_sample_or_a_class() -> None
     sums = {"A": torch.rand(21), "B": torch.rand(3, 6)}
     seen = observed("moments", _bottom(), _samples(30), 1.5, **sums)
     assert seen.released().shape == (3, 6 + 3)
-    assert seen.noise_scale == pytest.approx(1.5 * math.sqrt(2))
+    assert seen.noise_scale == pytest.approx(1.5 * math.sqrt(1.25))
     with pytest.raises(FrozenInstanceError):
         seen.site = "south"  # type: ignore[misc]
 

@@ -143,5 +143,7 @@ def test_they_shape_the_common_map_and_are_something_to_search_on(
     first, second = (map_file(tmp_path / name).read_bytes() for name in configs)
     assert first != second
     seen = RunView(tmp_path / "with", configs["with"])
-    write_map(tmp_path / "again", fit_map(seen.facts, seen.unlabelled, 64, labelled=False))
+    assert seen.feature_map
+    d = seen.feature_map.width
+    write_map(tmp_path / "again", fit_map(seen.facts, seen.unlabelled, d, labelled=False))
     assert (tmp_path / "again").read_bytes() == second
