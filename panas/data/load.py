@@ -194,20 +194,16 @@ def load(
     name = Path(identity(s.dataset)).name  # without the folders of this machine
     raw, shared = _read(s)
     if unknown := sorted({*s.reading.table.texts, *s.ranges} - set(raw.columns)):
-        raise BadInput(
-            f"expected columns of {name} in data.table.texts and data.ranges, got {unknown}"
-        )
+        where = "data.table.texts and data.ranges"
+        raise BadInput(f"expected columns of {name} in {where}, got {unknown}")
     private, public = _divided(raw, shared, s, rng)
     if s.limit is not None and s.limit < len(private):
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
     facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
-    facts = replace(facts, encoder=encoder)
-    pool = raw.take(private)
+    facts, pool = replace(facts, encoder=encoder), raw.take(private)
     left_out = of_limit(len(shared.y), s.public_limit) if shared is not raw else ()
-    one_class = ("one class only, so that every accuracy will be 1",) * (facts.classes == 1)
-    told = (*remarks(open_part), *of_classes(facts.class_names), *left_out, *one_class)
-    for note in (*raw.notes, *told):
+    for note in (*raw.notes, *remarks(open_part), *_of_names(facts.class_names), *left_out):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     own, seen = fit(pool, facts, name), fit(open_part, facts, "the public data")
     if shared is not raw:
@@ -220,6 +216,12 @@ def load(
         clients=pool.clients,
         unprotected=len(public) if shared is raw and not s.built_in else 0,
     )
+
+
+def _of_names(names: Sequence[str]) -> tuple[str, ...]:
+    """What an owner should know of classes, by their names."""
+    one_class = ("one class only, so that every accuracy will be 1",) * (len(names) == 1)
+    return (*of_classes(names), *one_class)
 
 
 def check_disjoint(

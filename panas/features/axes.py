@@ -88,6 +88,8 @@ class AxesMap:
             return self(samples.inputs())
         if samples.embeddings is not None:
             return self.rows(samples.embeddings)
+        if not len(samples):
+            return torch.empty(0, self.width)
         return self.rows(self._reader().of(samples))
 
     def rows(self, v: Float[Tensor, "n e"]) -> Float[Tensor, "n d"]:

@@ -130,8 +130,7 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
     """
     table = read_picture_table(path, named, "surrogateescape")
     listed, official = _rows_listed(path, form, table)
-    misfits, x, y, kept, rows = Misfits(), list[np.ndarray](), list[int](), list[int](), list[Row]()
-    files = list[Path]()
+    misfits, kept, rows = Misfits(), list[tuple[np.ndarray, int, int, Path]](), list[Row]()
     for part, label, file in listed:
         misfits.rows += 1
         row = None if table is None else table.row_of(path, file)
@@ -142,12 +141,10 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
         if image is None:
             misfits.left_out += 1
             continue
-        x.append(image)
-        y.append(number)
-        kept.append(part)
-        files.append(file)
+        kept.append((image, number, part, file))
         rows += [] if row is None else [row]
-    parts, groups = np.array(kept, np.int64), None
+    x, y, of_part, files = map(list, zip(*kept, strict=True)) if kept else ([], [], [], [])
+    parts, groups = np.array(of_part, np.int64), None
     if table is not None and table.has_groups:
         groups = units_of(rows)
         parts, moved = whole_units(groups, parts)
