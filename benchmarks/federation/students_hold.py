@@ -77,7 +77,7 @@ def one(a: argparse.Namespace, seed: int, run: Path) -> dict[str, Any]:
     parts = [[d.train, d.validation, d.test] for d in data]
     others = _others(a, [view.public, view.unlabelled, *itertools.chain(*parts)], seed)
     for i, own in enumerate(parts):
-        mix = sum(part.histogram() for part in own).double()
+        mix = torch.stack([part.histogram() for part in own]).sum(0).double()
         mix = mix / mix.sum()
         predictor = read_predictor(predictor_file(view.sites[i].home))
         latency, record = latency_of(predictor), summary["clients"][i]

@@ -145,8 +145,8 @@ class Federation:
                 return residual(z) + logits(self.shared, z) + prior
 
         whole = long_enough(STUDENT, len(self.public), STEPS)
-        steps = steps_of(whole, len(self.public))
-        steps = steps_beside(steps_of(fitness.optimizer, len(fitness.taught)), steps)
+        searched = steps_of(fitness.optimizer, len(fitness.taught))
+        steps = steps_beside(searched, steps_of(whole, len(self.public)))
         in_epoch = steps_of(replace(whole, epochs=1), len(self.public))
         assert fitness.cache is not None
         common = CommonTraining(
