@@ -101,8 +101,8 @@ def _stays(paths: SitePaths) -> Iterator[str]:
     """What of a site that has joined is covered by nothing."""
     if (file := predictor_file(paths.home)).exists():
         yield wrapped(
-            f"  {file.parent.name}/{file.name} stays with the site: nothing covers its own head "
-            "without noise, and the validation samples that weigh what is in it",
+            f"  {file.parent.name}/{file.name} stays with the site: validation samples, which "
+            "nothing covers, weigh what is in it",
             4,
         )
         if read_predictor(file).notes["network"] == STAYS:
