@@ -24,6 +24,7 @@ NAMES = (
     "06_own_sites",
     "07_across_machines",
     "08_papers_tables",
+    "09_encoders",
 )
 PACKAGES = ("panas", "dprbft", "baselines", "attacks", "panas_cli", "benchmarks")
 PUBLIC = ("panas", "panas.api", "dprbft", "attacks", "panas_cli")

@@ -21,6 +21,7 @@ from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.runtime.seeds import stream
+from panas.training.linear.rules import histogram_share
 
 SPACE = SearchSpace(
     shape=(1, 8, 8), min_blocks=2, max_blocks=4, widths=(16, 32), kernels=(3, 5), pools=("max",)
@@ -222,7 +223,7 @@ def test_the_head_without_noise_is_ridge_regression():
 @pytest.mark.slow
 def test_nobody_spends_more_than_epsilon():
     budget = Budget(8.0, joining_world.DELTA)
-    histogram = Gaussian(release_multiplier(budget, 1, joining_world.HISTOGRAM))
+    histogram = Gaussian(release_multiplier(budget, 1, histogram_share(8.0)))
     for share in (0.0, 0.5, 0.85):
         plan = joining_methods.plan_of(60, 8.0, share)
         assert plan.releases == int(share > 0)

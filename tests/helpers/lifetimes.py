@@ -89,7 +89,7 @@ class Life:
         privacy = {"trust": "secure-sum"} if summed else {}
         site = self.site(run, share, federation={"method": "joined"}, privacy=privacy)
         planned_release(site)  # as it is asked whether it is ready
-        [histogram] = histogram_event(share, site.config.privacy.histogram_share) or [None]
+        [histogram] = histogram_event(share, site.histogram_share) or [None]
         if histogram is not None:
             _charge(site, histogram, "label-histogram", "search")
         release = planned_release(site)

@@ -285,6 +285,8 @@ def test_a_search_shares_out_what_others_are_at_and_finds_the_same() -> None:
     busy: list[TrainingJob] = []
 
     class Shared(Curves):
+        keeps = True
+
         def attempt(self, job: TrainingJob) -> Outcome | None:
             if len(busy) < 5 and job not in busy:
                 busy.append(job)

@@ -289,7 +289,7 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
         drawn.append(np.rint(sigma * rng.standard_normal(size)).astype(np.int64))
         return drawn[-1]
 
-    original = joined.sums().add_to_sum
+    original = secure_sum.add_to_sum
 
     def repeating(*args: Any, **named: Any) -> Any:
         return original(*args, **named, sampler=sampler)
@@ -313,7 +313,7 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
 def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: int = 1) -> float:
     """The last site's noise, as all others find it by taking their own numbers off the sum, over
     what the site's local cost says, as a ratio of variances; `weaken` divides its share."""
-    added, original = dict[int, np.ndarray](), joined.sums().add_to_sum
+    added, original = dict[int, np.ndarray](), secure_sum.add_to_sum
 
     def noted(request: Any, rows: Any, **named: Any) -> Any:
         def weak(sigma: int, size: int) -> np.ndarray:
