@@ -26,7 +26,7 @@ from panas.privacy.ledger.account import as_gaussian
 from panas.runtime.errors import BudgetExhausted
 
 OWNER = Budget(8.0, 1e-4)
-TINY = 0.2  # of an epsilon that may need noise above 100 times the signal
+TINY = 0.3  # of an epsilon that may need noise above 100 times the signal
 PRECISE = 1e-3  # by how much two ways of composing may differ
 
 
