@@ -92,7 +92,7 @@ def _noise_of_sum(run: Path) -> PartNoise:
     noise = planned_noise(opened.plan, map_.width, classes)
     exact = []
     for id in survivors:
-        train = view.site(id).train
+        train = view.encoded_site(id).train
         rows = Rows(rows_of(map_, train), train.y, train.groups)
         exact.append(kind.numbers(rows, classes))
     tensors, _ = read_tensors(files.folder / "sum.safetensors")
