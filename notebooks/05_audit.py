@@ -143,7 +143,7 @@ settings = {
     "data.dataset": "mine.npz",
     "data.limit": 900,
     "data.public_fraction": 0.11,
-    "data.public_limit": 200,
+    "data.public_limit": 300,
     "data.public_labels": 20,
     "federation.clients": 3,
     "federation.baselines": False,
