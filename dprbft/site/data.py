@@ -48,7 +48,12 @@ class SiteData:
     tags: Tags | None = None  # of all of them, as they were loaded; None of those that anybody has
 
     def __len__(self) -> int:
-        return sum(len(part) for part in (self.search, self.train, self.validation, self.test))
+        return sum(map(len, self.parts))
+
+    @property
+    def parts(self) -> tuple[Samples, ...]:
+        """The splits, in one order."""
+        return self.search, self.train, self.validation, self.test
 
 
 _ROWS_READ: ContextVar[bool] = ContextVar("rows_read", default=False)

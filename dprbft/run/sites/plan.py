@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 from jaxtyping import UInt64
@@ -322,7 +321,10 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
 def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     federation = load_federation(config)
     facts = federation.facts
-    samples = round(fmean(site.train.units for site in federation.clients))
+    apart = config.data.validation_fraction + config.data.test_fraction
+    # How many there are in all is public, as the file's structure is; a site's own number is not.
+    pool = sum(part.units for site in federation.clients for part in site.parts)
+    samples = max(1, round((1 - apart) * pool / len(federation.clients)))
     public, unlabelled = _parts(config, facts, federation.public)
     if config.data.source.unlabelled_data is not None:
         name = Path(identity(config.data.source.dataset)).name
