@@ -283,7 +283,8 @@ def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(run: Path):
     with pytest.raises(BadInput):
         joined_by(engine, run, CONFIG)
     (path,) = (sum_folder(server_folder(run), 1)).glob("unmask-0002.bin")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     engine.gone = {}
     engine.asked.clear()
     joined_by(engine, run, CONFIG)
