@@ -55,12 +55,13 @@ class Cost:
 
 def small_network(path: Path) -> str:
     """A program of a network with random weights."""
-    torch.manual_seed(0)
-    network = nn.Sequential(
-        *(nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 64, 3, stride=2), nn.ReLU()),
-        *(nn.Conv2d(64, OUTPUTS, 3, stride=4), nn.ReLU()),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-    ).eval()
+    with torch.random.fork_rng(devices=[]):  # torch has no seed for weights alone
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            *(nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 64, 3, stride=2), nn.ReLU()),
+            *(nn.Conv2d(64, OUTPUTS, 3, stride=4), nn.ReLU()),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        ).eval()
     torch.export.save(torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),)), path)
     return str(path)
 
