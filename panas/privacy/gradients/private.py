@@ -35,6 +35,7 @@ from panas.privacy.gradients.per_sample import Loss, PerSample, cross_entropy
 from panas.privacy.noise import NoiseSource
 from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
+from panas.runtime.memory import keep_freed_memory
 from panas.runtime.typed import checked
 
 # Chunks have one size, a multiple of STEP: torch keeps a kernel for each shape.
@@ -93,6 +94,7 @@ class PrivateGradient:
                     f"expected samples that do not mix, got BatchNorm at {name!r}; put "
                     'nn.GroupNorm in its place (norm="group" of a NetworkSpec)'
                 )
+        keep_freed_memory()
         self._model = model
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         if not self._parameters:

