@@ -77,6 +77,14 @@ def test_holders_grow_like_the_logarithm():
     assert (degrees[-1] / degrees[0]) < 2  # of 16 times the sites
 
 
+@pytest.mark.parametrize("n", [100, 1000])
+def test_where_no_site_may_be_missing_few_hold(n: int):
+    graph = graph_of(n, 0)
+    assert graph.sparse
+    assert graph.degree < graph_of(n, 1).degree
+    assert apart_bits(n, 0, graph.degree, graph.opens) >= SECURITY
+
+
 def test_where_a_third_may_help_everybody_holds():
     assert not graph_of(300, most_missing(300)).sparse
 
