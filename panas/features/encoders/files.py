@@ -113,7 +113,10 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         elif not architecture and kind in ONNX:
             network, own, embedded = _onnx(content)
         else:
-            raise BadInput(f"expected an encoder, {FILES}, got {given!r:.200}; convert it")
+            raise BadInput(
+                f"expected an encoder, {FILES}, got {given!r:.200}; "
+                "convert it, or name the architecture of its weights"
+            )
     except BadInput:
         raise
     except Exception as e:  # parsers of three libraries: each has its own types
