@@ -30,8 +30,10 @@ from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
     fit_public_head,
+    least_penalty,
     logits,
-    own_head,
+    noise_penalty,
+    ridge,
     shared_head,
 )
 from panas.training.linear.rules import (
@@ -180,7 +182,7 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     prior = log_prior(site.histogram)
     public = {} if known.public is None else {"public": known.public}
     sent = released(site.train, world, all_released(len(site.train.y), world.epsilon))
-    own = own_head(sent, world.labelled)
+    own = ridge(sent, max(noise_penalty(sent), least_penalty(world.labelled)))
     results = {"own release": logits(own, test) + prior}
     results["forest on public and own"] = forest_of_both(world, site)
     if known.forest is not None:  # its votes as they are

@@ -19,7 +19,9 @@ them. Then the bounds below hold:
   the helpers. For its vector is masked for T - 1 holders at least, else it sends nothing, and its
   seed is opened by as many: m are in both, less those that help. All but t have signed the list of
   survivors: these have no holder outside of S, the helpers, and the t that are not on the list. The
-  union bound is over all S, all that have not signed, and all that are not on the list.
+  union bound is over all S, all that have not signed, and all that are not on the list. It is over
+  S of half of the sites at most: of a larger S the rest is apart, too. A site signs no list with
+  fewer than T of its holders, so that the rest cannot be cut off by leaving its holders out.
 - The sum is stuck where k - T + 1 holders of a site are missing: the same tail.
 
 The first two together stay below 2^-40, the last below 2^-20; k is the smallest with such a T, and
@@ -123,8 +125,8 @@ def apart_bits(sites: int, helpers: int, degree: int, opens: int) -> float:
     n, t, k = sites, helpers, degree
     s = np.arange(1, (n - t) // 2 + 1)
     quiet = np.minimum(s, t)
-    both = 2 * opens - 2 - k
-    chance = quiet * _tail(n - 1, np.minimum(s - 1 + t, n - 1), k, both)
+    both = _tail(n - 1, np.minimum(s - 1 + t, n - 1), k, 2 * opens - 2 - k)
+    chance = np.multiply(quiet, both, out=np.zeros(len(s)), where=quiet > 0)
     inside = _choose(np.minimum(s - 1 + 2 * t, n - 1), k) - _choose(n - 1, k)
     signed = s > quiet
     rest = (s - quiet)[signed] * inside[signed]  # of those who signed

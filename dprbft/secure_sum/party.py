@@ -225,9 +225,9 @@ class Party:
 
         `agreed` is what `agree` gave at each of n - t of them or more; not needed without signing.
 
-        BadInput if they are fewer than n - t, this site is not among them, a neighbour among them
-        sent no shares, another list came before, or fewer than n - t have signed this one: two
-        lists would open a vector of a single site.
+        BadInput if they are fewer than n - t, or hold fewer than T of this site's holders or not
+        itself, a neighbour among them sent no shares, another list came before, or fewer than n - t
+        have signed this one: two lists would open a vector of a single site.
         """
         self._settle(survivors)
         self._check_agreed(agreed or {})
@@ -259,6 +259,7 @@ class Party:
                 "them, got another; start a new run"
             )
         self.session.check_enough(len(asked), "masked vectors")
+        self.session.check_holders(len({*self._holders()} & {*asked}), "masked vectors")
         if self._survivors and self._survivors != asked:
             raise BadInput(
                 "expected one unmasking of a secure sum, got a second with other sites; two sums "

@@ -144,7 +144,7 @@ class SumServer:
             raise BadInput(
                 f"expected at least {max(f.secure_minimum, 3 * t + 1)} sites for a secure sum that "
                 f"bears {t} missing, got {len(needed)} that send; bring the others back and go on "
-                "with --resume: nothing was charged"
+                "with --resume, or begin anew with privacy.trust=server: nothing was charged"
             )
         for site in needed.keys() - senders:
             self.listener(SiteTrained(site, ROUND))  # without a release

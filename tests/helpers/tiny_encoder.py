@@ -63,8 +63,10 @@ def write_program(path: Path, *, seed: int = 0, channels: int = 3, said: str = "
     return path
 
 
-def write_onnx(path: Path, *, seed: int = 0, said: str = "", batch: int = 1) -> Path:
-    """The same network in ONNX."""
+def write_onnx(
+    path: Path, *, seed: int = 0, said: str = "", batch: int = 1, outside: str = ""
+) -> Path:
+    """The same network in ONNX; its weights in another file beside it, where that is named."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -84,5 +86,6 @@ def write_onnx(path: Path, *, seed: int = 0, said: str = "", batch: int = 1) -> 
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if said:
         helper.set_model_props(model, {"encoder": said})
-    onnx.save(model, path)
+    beside = {"location": outside, "size_threshold": 0} if outside else {}
+    onnx.save(model, path, save_as_external_data=bool(outside), **beside)
     return path

@@ -3,6 +3,8 @@
 On the wire a hello names its files by what they are (`FILES`), never by a path. The site writes
 them in its own folder for the run, and reads them there from then on. The common map is no file of
 the hub's: the site makes it of facts and public samples, and compares the digest in the hello.
+Vectors that an encoder has made of public samples do come from the hub, whose picture files a site
+lacks: they are bounded, and choose the map's axes, but a row has norm 1 at most on any axes.
 
 How much a hub may leave at a site: runs in its ledger, and bytes below its `runs/`.
 """

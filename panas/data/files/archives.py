@@ -152,7 +152,9 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
 def _check_lengths(path: Path, key: str, x: np.ndarray, y: Sequence[object] | np.ndarray) -> None:
     """Refuse another number of labels than of images."""
     if len(x) != len(y):
-        raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+        raise BadInput(
+            f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}; save both anew"
+        )
 
 
 def check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
@@ -388,9 +390,9 @@ def _fitted_part(
     """Samples (m, c, h, w) in the declared range, and which of them were out of it (m,)."""
     if given.ndim == 2:
         _check_vectors(path, key, given)
-        finite = np.where(np.isnan(given), 0, given)
-        fitted = np.clip(finite, -FARTHEST, FARTHEST).astype(given.dtype)
-        return as_vectors(fitted), (fitted != given).any(axis=1)
+        wide = given.astype(np.float64)  # 16 bits hold no number of that size
+        fitted = np.clip(np.where(np.isnan(wide), 0, wide), -FARTHEST, FARTHEST)
+        return as_vectors(fitted), (fitted != wide).any(axis=1)
     images = _channels_last(path, key, given)
     if images.dtype.kind != "f":
         _check_whole_numbers(path, key, images)

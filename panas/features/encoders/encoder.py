@@ -5,7 +5,8 @@ picture alone, bit for bit, as sums of maps ask for (`panas.features.exact`). Li
 kernels, and so other last bits, for batches of other sizes, and on a GPU at times from call to
 call: none is used here.
 
-A vector with a number that is not finite or above `LARGEST` becomes zero.
+A vector with a number that is not finite or above `LARGEST` becomes zero, and so does that of a
+picture at which the network fails: a refusal would tell of the picture.
 
 A picture is read from its own file at the encoder's size, where it has one; else its array is
 brought to that size, bilinearly. Files of more than 8 bits are not read again: their arrays hold
@@ -55,7 +56,19 @@ class Encoder:
         return torch.cat(rows)
 
     def vector(self, picture: Float[Tensor, "c h w"]) -> Float[Tensor, "e"]:
-        """The vector (e,) of one picture in [0, 1] of the encoder's shape."""
+        """The vector (e,) of one picture in [0, 1] of the encoder's shape.
+
+        What the network raises for every picture is raised here; for this one alone, it is zero.
+        """
+        try:
+            z = self._answer(picture)
+        except Exception:  # of a network, of any type
+            self._answer(torch.zeros(self.facts.shape))
+            return torch.zeros(self.facts.outputs)
+        usable = bool((z.abs() <= LARGEST).all())
+        return z.clone() if usable else torch.zeros_like(z)
+
+    def _answer(self, picture: Float[Tensor, "c h w"]) -> Float[Tensor, "e"]:
         mean, std = (torch.tensor(v)[:, None, None] for v in (self.facts.mean, self.facts.std))
         with one_thread(), torch.inference_mode():
             z = vector_of(self.network(((picture - mean) / std)[None]))
@@ -64,8 +77,7 @@ class Encoder:
                 f"expected {self.facts.outputs} numbers of the encoder {self.facts.name} for each "
                 f"picture, got {len(z)}; export it for one picture of a fixed size"
             )
-        usable = bool((z.abs() <= LARGEST).all())
-        return z.clone() if usable else torch.zeros_like(z)
+        return z
 
 
 def vector_of(z: object) -> Float[Tensor, "e"]:

@@ -7,13 +7,18 @@
 | ARCHITECTURE:NAME.safetensors, .pth, .pt | a torchvision network, no classifier | torch |
 
 **What is trusted.** Weights are read without unpickling code (`weights_only`), also those inside a
-program; a program with machine code is refused. But a program's own description may hold
-expressions that torch evaluates: open a .pt2 only from whom you would take a program. The file is
-its owner's choice, and its SHA-256 is part of what a federation agrees on.
+program; a program with machine code or pickled objects is refused. But a program's own description
+may hold expressions that torch evaluates: open a .pt2 only from whom you would take a program. The
+file is its owner's choice, and its SHA-256 is part of what a federation agrees on. So nothing else
+is read: weights of an ONNX file that lie in other files are refused.
+
+A vector may depend on its picture alone. A file is refused where the same picture gives another
+vector after a second one: it draws numbers, or keeps some, as dropout and batch norm in training.
 """
 
 import hashlib
 import io
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -35,7 +40,10 @@ from panas.runtime.seeds import one_thread
 PROGRAM, ONNX, WEIGHTS = (".pt2",), (".onnx",), (".safetensors", ".pth", ".pt")
 FILES = "a .pt2 or .onnx file, or ARCHITECTURE:FILE with a .safetensors or .pth file of weights"
 CLASSIFIERS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
-CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper")  # in the names of an archive's members
+CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper", "opaque_obj", "custom_obj")
+"""In the names of an archive's members: machine code, and objects that torch unpickles."""
+OTHER_FILES = "session.model_external_initializers_file_folder_path"
+"""onnxruntime's option: the folder of weights that a model names by their files."""
 ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
@@ -105,7 +113,10 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         elif not architecture and kind in ONNX:
             network, own, embedded = _onnx(content)
         else:
-            raise BadInput(f"expected an encoder, {FILES}, got {given!r:.200}; convert it")
+            raise BadInput(
+                f"expected an encoder, {FILES}, got {given!r:.200}; "
+                "convert it, or name the architecture of its weights"
+            )
     except BadInput:
         raise
     except Exception as e:  # parsers of three libraries: each has its own types
@@ -114,8 +125,7 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         ) from e
     shape, mean, std = input_of(description(path, embedded), own, path)
     try:
-        with one_thread(), torch.inference_mode():
-            outputs = len(vector_of(network(torch.zeros(1, *shape))))
+        outputs = _outputs_of(network, shape)
     except BadInput:
         raise
     except Exception as e:
@@ -133,6 +143,22 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         outputs=outputs,
     )
     return Encoder(facts, network)
+
+
+def _outputs_of(network: Network, shape: Shape) -> int:
+    """How many numbers a vector has; BadInput if a picture's vector is another one later."""
+    picture = torch.linspace(0, 1, math.prod(shape)).view(1, *shape)
+    with one_thread(), torch.inference_mode():
+        first, _, again = (
+            vector_of(network(x.clone())).nan_to_num().clone()
+            for x in (picture, picture.flip(2, 3), picture)
+        )
+    if not torch.equal(first, again):
+        raise BadInput(
+            "expected an encoder that always makes the same vector of a picture, got one that "
+            "draws numbers or keeps some; export it after .eval()"
+        )
+    return len(first)
 
 
 Loaded = tuple[Network, Shape | None, str]
@@ -158,10 +184,10 @@ def _program(content: bytes) -> Loaded:
         names = archive.namelist()
         said = next((n for n in names if n.endswith(f"{EMBEDDED}.json")), None)
         embedded = archive.read(said).decode() if said else ""
-    if code := next((n for n in names if any(part in n for part in CODE)), None):
+    if code := next((n for n in names if any(part in n.lower() for part in CODE)), None):
         raise BadInput(
-            f"expected a program of torch.export alone, got one with machine code ({code:.80}); "
-            "save it with torch.export.save"
+            "expected a program of torch.export alone, got one with machine code or pickled "
+            f"objects ({code:.80}); save it with torch.export.save"
         )
     with _only_weights():
         program = torch.export.load(io.BytesIO(content))
@@ -192,6 +218,7 @@ def _onnx(content: bytes) -> Loaded:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry(OTHER_FILES, os.devnull)  # which has no files in it
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type != "tensor(float)":

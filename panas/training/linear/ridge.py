@@ -12,7 +12,7 @@
 | n_c, q | pooled noised count of class c; variance of their noise, `Moments.counts_variance` |
 | S^2 | variance of the pooled counts from class to class |
 
-    W = (T B + lambda W0) (A + lambda I)^-1
+    W = T B (A + lambda I)^-1
     w_k = (v + s_0^2) / (v + s_k^2),   s_0 = min_k s_k
 
 A is drawn to what public samples say of it (`panas.training.linear.second_moments`), and made
@@ -79,24 +79,21 @@ def exact_moments(z: Float[Tensor, "n d"], y: Tensor, classes: int) -> Moments:
     return Moments(u.T @ u, sums_by_class(u, y, classes), 0.0)
 
 
-def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
+def ridge(m: Moments, penalty: float) -> Weights:
     """W of the formula above.
 
     Args:
         m: A (d, d) and B (C, d), noised or not; negative eigenvalues of A count as 0.
         penalty: lambda, above 0.
-        around: W0 (C, d), to which the penalty pulls; None: 0.
     """
     values, vectors = torch.linalg.eigh(m.A)
     aim = m.B - m.B.mean(0)
-    if around is not None:
-        aim = aim + penalty * around
     return aim @ vectors @ torch.diag(1 / (values.clamp(min=0) + penalty)) @ vectors.T
 
 
-def own_head(own: Moments, labelled_public: int = 0) -> Weights:
-    """A site's head from its own noised moments alone."""
-    return ridge(own, max(NOISE * _noise(own), least_penalty(labelled_public)))
+def noise_penalty(m: Moments) -> float:
+    """Lambda that the noise of moments asks for."""
+    return NOISE * math.sqrt(m.variance * len(m.A))
 
 
 def shared_head(
@@ -116,10 +113,10 @@ def shared_head(
     samples = float(_counts(pooled).clamp(min=0).sum())
     balanced = replace(balance(pooled), A=denoised(pooled, samples, seen))
     if public is None or not labelled_public:
-        return ridge(balanced, max(NOISE * _noise(pooled), LEAST_RIDGE))
+        return ridge(balanced, max(noise_penalty(pooled), LEAST_RIDGE))
     weight = trust(pooled.variance, len(pooled.A), samples)
     joint = Moments(public.A + weight * balanced.A, public.B + weight * balanced.B, 0.0)
-    return ridge(joint, max(NOISE * weight * _noise(pooled), least_penalty(labelled_public)))
+    return ridge(joint, max(weight * noise_penalty(pooled), least_penalty(labelled_public)))
 
 
 def pooled(sent: Iterable[Moments], classes: int, d: int) -> Moments:
@@ -208,10 +205,6 @@ def trust(variance: float, width: int, samples: float) -> float:
 def logits(weights: Weights, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
     """Logits of a ridge head on representations; a row has its bits whatever is beside it."""
     return (LOGIT_SCALE * product(z, weights.T)).float()
-
-
-def _noise(m: Moments) -> float:
-    return math.sqrt(m.variance * len(m.A))
 
 
 def least_penalty(labelled_public: int) -> float:

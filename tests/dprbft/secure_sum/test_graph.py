@@ -5,6 +5,7 @@ from math import comb, inf, log2
 
 import numpy as np
 import pytest
+from scipy.special import gammaln, logsumexp
 from scipy.stats import hypergeom
 
 from dprbft.secure_sum.graph import (
@@ -70,11 +71,59 @@ def test_a_graph_keeps_its_bounds(n: int, share: float):
     assert k <= n // 3
 
 
+def rest_bits(n: int, t: int, k: int, opens: int) -> float:
+    """Minus log2 of a bound of the chance that c sites are cut off from the sum of all others.
+
+    Where a are off the list, q = t - a may not have signed it. Of the c > q others, who have, T - 1
+    holders each are among the c and the helpers, none is outside of these and the a, and of those
+    who are summed none has drawn one of the c. The q have T - 1 among the c, helpers, and the a.
+    """
+
+    def chosen(n: int | np.ndarray, k: int | np.ndarray) -> np.ndarray:
+        n, k = np.maximum(n, 0), np.asarray(k)
+        some = np.where(k <= n, k, 0)
+        return np.where(k <= n, gammaln(n + 1) - gammaln(some + 1) - gammaln(n - some + 1), -1e9)
+
+    def sure(marked: np.ndarray) -> np.ndarray:
+        marked, hits = np.minimum(marked, n - 1)[:, None], np.arange(opens - 1, k + 1)
+        each = chosen(marked, hits) + chosen(n - 1 - marked, k - hits)
+        return np.minimum(logsumexp(each, axis=1) - chosen(n - 1, k), 0)
+
+    total, step = [], max(1, t // 20)
+    for off in {*range(0, t, step), t}:
+        q = t - off
+        c = np.arange(q + 1, (n - t) // 2 + 1)
+        signed, those = sure(c - 1 + t), chosen(n - t, c) + chosen(c, q)
+        inside = chosen(c - 1 + t + off, k) - chosen(n - 1, k)
+        undrawn = chosen(n - 1 - c, k) - chosen(n - 1, k)
+        all_of_it = chosen(n, off) + q * sure(c - 1 + t + off)
+        all_of_it += (c - q) * np.minimum(signed, inside) + (n - t - off - c).clip(0) * undrawn
+        bound = those + np.minimum(all_of_it, (c - q) * signed)
+        total.append(logsumexp(bound) + np.log(step))
+    return -logsumexp(total) / np.log(2)
+
+
+@pytest.mark.parametrize("n", [150, 1000, 4096])
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_nobody_is_cut_off_from_the_sum_of_all_others(n: int, share: float):
+    t = int(n * share)
+    graph = graph_of(n, t)
+    assert rest_bits(n, t, graph.degree, graph.opens) > SECURITY + 1
+
+
 def test_holders_grow_like_the_logarithm():
     degrees = [graph_of(n, n // 10).degree for n in (250, 500, 1000, 2000, 4000)]
     grown = np.diff(degrees)
     assert (grown <= 20).all()
     assert (degrees[-1] / degrees[0]) < 2  # of 16 times the sites
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+def test_where_no_site_may_be_missing_few_hold(n: int):
+    graph = graph_of(n, 0)
+    assert graph.sparse
+    assert graph.degree < graph_of(n, 1).degree
+    assert apart_bits(n, 0, graph.degree, graph.opens) >= SECURITY
 
 
 def test_where_a_third_may_help_everybody_holds():

@@ -117,6 +117,23 @@ def test_a_list_with_a_neighbour_whose_shares_were_kept_back_is_refused():
     party.agree([i for i in range(N) if i != hidden])
 
 
+def test_a_list_without_a_sites_holders_is_refused():
+    """Else the server could leave them out, open their pair masks, and see the sum of all others
+    without this site: of fewer than n - t."""
+    session = session_of(500, missing=25)
+    parties = {i: Party.new(session, i) for i in session.sites}
+    keys = {i: p.keys() for i, p in parties.items()}
+    known, party = read_keys(session, keys), parties[0]
+    near, held_by = neighbours(session, known)[0], holders(session, 0, known[0].draw)
+    party.shares({i: keys[i] for i in {0, *near}})
+    party.mask(vectors_of(1)[0], dict.fromkeys(near, b""))
+    out = [i for i in held_by if i][: session.missing]
+    assert len(held_by) - len(out) < session.graph.opens
+    with pytest.raises(BadInput, match=f"masked vectors of at least {session.graph.opens} of"):
+        party.agree(set(session.sites) - set(out))
+    party.agree(set(session.sites) - set(out[: len(held_by) - session.graph.opens]))
+
+
 def test_a_site_with_too_few_holders_sends_nothing(whole: Played):
     session, vectors = whole.session, vectors_of(N)
     played = play(session, vectors, {"mask": range(N)})

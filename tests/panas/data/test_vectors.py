@@ -74,6 +74,13 @@ def test_rows_of_an_owner_are_judged_one_by_one(tmp_path: Path):
     assert any("3 of 40 rows" in note for note in raw.notes)
 
 
+def test_an_infinite_number_of_16_bits_is_brought_into_range(tmp_path: Path):
+    facts, x = infer(read(str(saved(tmp_path, "x")), Reading())), X.astype(np.float16)
+    x[4, 0] = np.inf
+    samples = fit(read_rows(saved(tmp_path, "x", x), facts), facts)
+    assert samples.x.abs().max() == 1e6
+
+
 def test_what_is_no_vector_is_refused(tmp_path: Path):
     facts = infer(read(str(saved(tmp_path, "x")), Reading()))
     images = np.zeros((4, 1, E), np.uint8)

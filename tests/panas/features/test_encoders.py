@@ -1,5 +1,6 @@
 """Encoders: a vector depends on its picture alone, whatever file it comes from; bad files."""
 
+import json
 import math
 import pickle
 import sys
@@ -20,6 +21,7 @@ from tiny_encoder import (
     write_onnx,
     write_program,
 )
+from torch import Tensor
 
 from panas.data.encoder import EncoderFacts
 from panas.data.samples import Samples
@@ -154,8 +156,73 @@ def test_no_code_of_a_file_is_unpickled(folder: Path, tmp_path: Path, monkeypatc
         target.writestr("tiny/data/aotinductor/model/a.so", b"")
     with pytest.raises(BadInput, match="machine code"):
         load_encoder(str(tmp_path / "code.pt2"))
+    said = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+    with zipfile.ZipFile(tmp_path / "object.pt2", "w") as target:
+        for name, content in members.items():
+            constants = name.endswith("constants_config.json")
+            target.writestr(name, json.dumps({"config": {"a": said}}) if constants else content)
+        folder_of = next(n for n in members if n.endswith("constants_config.json"))
+        target.writestr(f"{folder_of.rpartition('/')[0]}/opaque_obj_0", pickle.dumps(Runs()))
+    with pytest.raises(BadInput, match="pickled objects"):
+        load_encoder(str(tmp_path / "object.pt2"))
     assert not getattr(sys, RAN)
     assert ONLY_WEIGHTS not in __import__("os").environ
+
+
+def test_no_other_file_is_read_for_an_onnx_file(tmp_path: Path, monkeypatch):
+    """Its digest would not cover them, and they could be a site's samples."""
+    monkeypatch.chdir(tmp_path)
+    write_onnx(Path("tiny.onnx"), outside="weights.bin")
+    assert Path("weights.bin").stat().st_size > 0
+    with pytest.raises(BadInput, match="readable encoder"):
+        load_encoder("tiny.onnx")
+
+
+class Drawing(Averaged):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(1, OUTPUTS)
+
+
+class Counting(Averaged):
+    """As a batch norm in training keeps a running mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x.mean())
+        return super().forward(x) + self.seen
+
+
+@pytest.mark.parametrize("kind", [Drawing, Counting])
+def test_an_encoder_that_draws_or_keeps_numbers_is_refused(kind: type[Averaged], tmp_path: Path):
+    program = torch.export.export(kind(), (torch.zeros(1, 3, SIDE, SIDE),))
+    torch.export.save(program, tmp_path / "a.pt2")
+    with pytest.raises(BadInput, match="same vector of a picture"):
+        load_encoder(str(tmp_path / "a.pt2"))
+
+
+def test_a_picture_that_a_network_fails_at_has_a_zero_vector():
+    """A refusal would tell of the one sample that caused it."""
+    fine = tiny_encoder()
+
+    def fails_at_bright(x: Tensor) -> Tensor:
+        if x.mean() > 1.5:
+            raise RuntimeError("overflow")
+        return fine.network(x) if x.mean() < 1 else fine.network(x)[:, :3]
+
+    one = Encoder(encoder_facts(), fails_at_bright)
+    levels = torch.tensor([0.4, 1.0, 0.8])[:, None, None, None]
+    z = one(levels.expand(3, 3, SIDE, SIDE))
+    assert z[0].any()
+    assert not z[1:].any()
+
+    def always(x: Tensor) -> Tensor:
+        raise BadInput("expected the encoder, got none; put it back")
+
+    with pytest.raises(BadInput, match="put it back"):
+        Encoder(encoder_facts(), always)(pictures(1))
 
 
 @pytest.mark.parametrize("name", ["bad.onnx", "bad.pt2", "bad.txt", "resnet18:bad.pth"])
