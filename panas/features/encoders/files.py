@@ -16,7 +16,7 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export.passes import move_to_device_pass
 
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.files.raw import one_line
@@ -36,6 +37,7 @@ PROGRAM, ONNX, WEIGHTS = (".pt2",), (".onnx",), (".safetensors", ".pth", ".pt")
 FILES = "a .pt2 or .onnx file, or ARCHITECTURE:FILE with a .safetensors or .pth file of weights"
 CLASSIFIERS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
 CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper")  # in the names of an archive's members
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"  # of onnxruntime
 ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
@@ -58,22 +60,24 @@ def absolute(given: str, folder: Path) -> str:
     return f"{architecture}{colon}{(folder / Path(path).expanduser()).resolve()}"
 
 
-def load_encoder(given: str) -> Encoder:
+def load_encoder(given: str, device: str = "cpu") -> Encoder:
     """The encoder of a file, kept in memory for the next call.
 
     BadInput in one line for a file that cannot be read, or is no encoder of one picture.
 
     Args:
         given: a path, or ARCHITECTURE:PATH for weights of one of torchvision's networks.
+        device: that it computes on, as `panas.runtime.device` names it. ONNX computes on a GPU
+            where onnxruntime can, else on the CPU.
     """
     path = encoder_path(given)
     stat = path.stat()
     beside = [p for p in (path.with_suffix(".toml"), path.parent / "encoder.toml") if p.is_file()]
     changed = tuple(p.stat().st_mtime_ns for p in beside)
-    return _loaded(given, str(path), stat.st_mtime_ns, stat.st_size, changed)
+    return _loaded(given, str(path), device, stat.st_mtime_ns, stat.st_size, changed)
 
 
-def deferred(given: str, facts: EncoderFacts) -> Encoder:
+def deferred(given: str, facts: EncoderFacts, device: str = "cpu") -> Encoder:
     """The encoder of a file, which is read when the first picture comes.
 
     BadInput then, if it is not the one of the facts.
@@ -81,29 +85,33 @@ def deferred(given: str, facts: EncoderFacts) -> Encoder:
     Args:
         given: as for `load_encoder`.
         facts: of the encoder.
+        device: as for `load_encoder`.
     """
 
     def network(x: Tensor) -> Tensor:
-        encoder = load_encoder(given)
+        encoder = load_encoder(given, device)
         if different := facts.differs_from(encoder.facts):
             raise BadInput(f"expected the encoder {facts.name}, got {different}; put it back")
-        return encoder.network(x)
+        return encoder.network(x.to(encoder.device))
 
     return Encoder(facts, network)
 
 
 @lru_cache(maxsize=4)
-def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, ...]) -> Encoder:
+def _loaded(
+    given: str, file: str, device: str, changed: int, size: int, beside: tuple[int, ...]
+) -> Encoder:
     path, kind = Path(file), Path(file).suffix.lower()
     content = path.read_bytes()
     architecture = given.partition(":")[0] if ":" in given else ""
     try:
         if architecture and kind in WEIGHTS:
-            network, own, embedded = _torchvision(architecture, path, content)
+            network, own, embedded = _torchvision(architecture, path, content, device)
         elif not architecture and kind in PROGRAM:
-            network, own, embedded = _program(content)
+            network, own, embedded = _program(content, device)
         elif not architecture and kind in ONNX:
-            network, own, embedded = _onnx(content)
+            network, own, embedded = _onnx(content, device)
+            device = "cpu"  # arrays go in, wherever it computes
         else:
             raise BadInput(f"expected an encoder, {FILES}, got {given!r:.200}; convert it")
     except BadInput:
@@ -115,7 +123,7 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
     shape, mean, std = input_of(description(path, embedded), own, path)
     try:
         with one_thread(), torch.inference_mode():
-            outputs = len(vector_of(network(torch.zeros(1, *shape))))
+            outputs = len(vector_of(network(torch.zeros(1, *shape).to(device))))
     except BadInput:
         raise
     except Exception as e:
@@ -132,7 +140,7 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         std=std,
         outputs=outputs,
     )
-    return Encoder(facts, network)
+    return Encoder(facts, network, device)
 
 
 Loaded = tuple[Network, Shape | None, str]
@@ -153,7 +161,7 @@ def _only_weights() -> Iterator[None]:
             os.environ[ONLY_WEIGHTS] = before
 
 
-def _program(content: bytes) -> Loaded:
+def _program(content: bytes, device: str) -> Loaded:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
         said = next((n for n in names if n.endswith(f"{EMBEDDED}.json")), None)
@@ -170,6 +178,8 @@ def _program(content: bytes) -> Loaded:
     if len(nodes) != 1:
         raise BadInput(f"expected a program of one input, got one of {len(nodes)}; export it so")
     sizes = nodes[0].meta["val"].shape
+    if device != "cpu":  # with the constants that it makes on its way
+        program = move_to_device_pass(program, device)
     return program.module(), _fixed(sizes), embedded
 
 
@@ -181,7 +191,7 @@ def _fixed(sizes: Any) -> Shape | None:
     return (c, h, w) if all(type(n) is int for n in (c, h, w)) else None
 
 
-def _onnx(content: bytes) -> Loaded:
+def _onnx(content: bytes, device: str) -> Loaded:
     try:
         import onnxruntime
     except ModuleNotFoundError as e:
@@ -191,8 +201,9 @@ def _onnx(content: bytes) -> Loaded:
         ) from e
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    options.log_severity_level, options.use_deterministic_compute = 4, True
+    providers = _providers(onnxruntime.get_available_providers(), device)
+    session = onnxruntime.InferenceSession(content, options, providers=providers)
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type != "tensor(float)":
         raise BadInput("expected a network of one float32 input in ONNX, got another; export it so")
@@ -205,7 +216,25 @@ def _onnx(content: bytes) -> Loaded:
     return network, _fixed(inputs[0].shape), metadata.get(EMBEDDED, "")
 
 
-def _torchvision(architecture: str, path: Path, content: bytes) -> Loaded:
+def _providers(there: Sequence[str], device: str) -> list[str | tuple[str, dict[str, str]]]:
+    """Where onnxruntime computes, the first choice first.
+
+    Args:
+        there: what it was built with.
+        device: as `panas.runtime.device` names it.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or CUDA not in there:
+        return [CPU]
+    options = {
+        "device_id": number or "0",
+        "use_tf32": "0",  # whole float32
+        "cudnn_conv_algo_search": "HEURISTIC",  # no trial of kernels, which may vary
+    }
+    return [(CUDA, options), CPU]
+
+
+def _torchvision(architecture: str, path: Path, content: bytes, device: str) -> Loaded:
     from torchvision.models import get_model, list_models
 
     if architecture not in list_models():
@@ -221,7 +250,7 @@ def _torchvision(architecture: str, path: Path, content: bytes) -> Loaded:
     state = _weights(path, content)
     kept = {k: v for k, v in state.items() if not k.startswith(f"{names[0]}.")}
     network.load_state_dict(kept)
-    return network.eval().requires_grad_(False), None, ""
+    return network.eval().requires_grad_(False).to(device), None, ""
 
 
 def _weights(path: Path, content: bytes) -> Mapping[str, Tensor]:
