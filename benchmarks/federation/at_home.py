@@ -2,14 +2,15 @@
 
     python -m benchmarks.at_home --encoder FILE --dataset FILE|FOLDER [--seeds 5] [--start 2000]
         [--epsilon 8] [--clients 4] [--alpha 0.5] [--limit 1600] [--public 0.1] [--labelled 40]
-        [--workers 2] [--json]
+        [--workers 2] [--set SECTION.KEY=JSON ...] [--json]
     python -m benchmarks.at_home --make FOLDER --cifar FOLDER [--pictures 600]
 
 Models at home read the embeddings of a site's own training and validation samples, and of the
 labelled public ones, without privacy: a random forest, a logistic regression, and a regression
 whose penalty the validation samples choose. "At home" is, at each seed, the most accurate of these
 three in the mean of the sites: they are chosen by test accuracy, in their favour. All accuracies
-are means over sites on their test samples, paired by seed, with standard errors over seeds.
+are means over sites on their test samples, paired by seed, with standard errors over seeds. `--set`
+changes a setting, as `search.population=2`.
 
 The second command writes a folder of JPEGs of 224 x 224 for each class, so many of each, from the
 CIFAR-10 that torchvision reads.
@@ -120,6 +121,8 @@ def _arrays(samples: Samples) -> tuple[Float[np.ndarray, "n f"], Int[np.ndarray,
 
 def one(a: argparse.Namespace, seed: int) -> dict[str, float]:
     """A whole run at one seed."""
+    given = [item.partition("=") for item in a.set]
+    nested = [(key.partition("."), json.loads(value)) for key, _, value in given]
     config = build_config(
         {
             "preset": "demo",
@@ -134,7 +137,8 @@ def one(a: argparse.Namespace, seed: int) -> dict[str, float]:
             "network": {"encoder": a.encoder},
             "federation": {"clients": a.clients, "alpha": a.alpha},
             "privacy": {"epsilon": a.epsilon},
-        }
+        },
+        *({section: {name: value}} for (section, _, name), value in nested),
     )
     with finished(config, a.workers) as (run, summary):
         rows: dict[str, float] = dict(outcome(summary).means)
@@ -167,6 +171,7 @@ def main() -> None:
     parser.add_argument("--public", type=float, default=0.1, help="share of the data")
     parser.add_argument("--labelled", type=int, default=40, help="of the public samples")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=JSON")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
     if a.make:
