@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_encoder import write_onnx
 
 from dprbft.run.progress import forecast as work
 from dprbft.run.progress.pace import Line, Pace
 from panas.runtime.state import state_folder
 
-PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0)
+PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0, encoding=1e-3)
 
 
 def _without_start(text: str) -> list[str]:
@@ -95,6 +96,28 @@ def test_a_plan_is_a_table_and_leaves_nothing(
     assert "in all" in outcome.out
     assert "nothing was charged, and nothing is kept" in " ".join(outcome.out.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_tells_what_an_encoder_has_to_read_and_keeps_public_vectors(
+    cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(work, "measured", lambda run, workers, device: PACE)
+    encoder = write_onnx(tmp_path / "tiny.onnx")
+    asked = [*tiny(data__public_limit="60"), "--method", "joined", "--encoder", encoder]
+    first, again = cli("plan", *asked, "--json"), cli("plan", *asked, "--json")
+    assert first.code == 0, first.err
+    first, again = json.loads(first.out), json.loads(again.out)
+    assert first["encoding"]["pictures"] > 60
+    assert first["encoding"]["seconds_a_picture"] == PACE.encoding
+    for plan in (first, again):
+        parts = [s["seconds"] for s in plan["stages"]]
+        assert plan["seconds"] == pytest.approx(plan["start_seconds"] + sum(parts))
+    (kept,) = (state_folder() / "planned").iterdir()
+    assert list(kept.rglob("*.safetensors"))
+    text = " ".join(cli("plan", *asked).out.split())
+    assert f"read {first['encoding']['pictures']} pictures of sites" in text
+    assert "vectors of public samples alone are kept" in text
+    assert json.loads(cli("plan", *tiny(), "--json").out)["encoding"] is None
 
 
 def test_a_plan_takes_no_run_directory(cli: Callable, tmp_path: Path):

@@ -29,6 +29,7 @@ from dprbft.paths import (
     write_remote,
     write_sites,
 )
+from dprbft.run.sites.vectors import take_planned
 from dprbft.simulation.federation import NAME, load_federation, make_sites, one_run_settings
 from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
@@ -199,6 +200,8 @@ class SitesPlan:
             device: that public samples are encoded on.
         """
         sites, parts = self.make(), (self.public, self.unlabelled)
+        if self.facts.encoder is not None:
+            take_planned(run, parts)
         public, unlabelled = (self._encoded(part, run, device) for part in parts)
         if len(public):
             write_samples(public_file(run), public)
