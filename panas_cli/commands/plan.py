@@ -22,7 +22,7 @@ from dprbft.methods.price import span
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
 from dprbft.run.progress.forecast import Encoding, forecast
-from dprbft.run.sites.vectors import keep_planned
+from dprbft.run.sites.vectors import PLANNED, keep_planned
 from dprbft.run.stages import begin, planned_spending, stages_of
 from panas.privacy.ledger.charge import Phase
 from panas.runtime.errors import BadInput
@@ -79,7 +79,9 @@ def _copied_state(copy: Path) -> Iterator[None]:
     """Let what a plan looks up in the user's state folder be a copy: a first look makes a key."""
     own, name = state_folder(), "PANAS_STATE"
     if own.is_dir():
-        shutil.copytree(own, copy, ignore=shutil.ignore_patterns("*.lock"))
+        shutil.copytree(own, copy, ignore=shutil.ignore_patterns("*.lock", PLANNED))
+        if (own / PLANNED).is_dir():  # which is only read
+            (copy / PLANNED).symlink_to((own / PLANNED).resolve())
     given = os.environ.get(name)
     os.environ[name] = str(copy)
     try:
