@@ -56,7 +56,9 @@ class OpenRun:
         return RunView(self.folder, self.config)
 
 
-def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
+def prepare(
+    run: Path, config: RunConfig, *, resume: bool, shared: bool = False, device: str = "cpu"
+) -> RunConfig:
     """Make a run directory and its sites, or check that an existing one may be continued.
 
     Nothing is written where a directory in use, a data set or the settings are refused. Returns
@@ -67,7 +69,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
         config: the settings of the run.
         resume: whether to continue what is there.
         shared: the same, for commands that fill a directory one after the other (search, tune).
-
+        device: that public samples are encoded on.
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
     # A name with a dot is a lock, or a file that is being written.
@@ -89,7 +91,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
             save_config(run, config)
         check_settings(run, config)
         if plan and not sites_file(run).exists():
-            plan.write(run)
+            plan.write(run, device)
     return config
 
 

@@ -194,7 +194,10 @@ def _site(c: Mapping[str, Any], verdicts: tuple[str, ...]) -> SiteOutcome:
     record = Baselines.from_json(c["baselines"]) if c.get("baselines") else None
     for rival in record.rivals if record else ():
         if rival.reads == "public":
-            baselines[PUBLIC[rival.model]] = rival.accuracy
+            name = PUBLIC[rival.model]
+            if rival.sees == "embeddings":
+                name = name.replace("samples", "embeddings")
+            baselines[name] = rival.accuracy
     return SiteOutcome(
         name=c["name"],
         tests=(c.get("samples") or {}).get("test", 0),

@@ -6,7 +6,7 @@ is charged. Both models have the labelled public samples too.
 | model | reads | scores of a site |
 |---|---|---|
 | linear head | exact moments on the common map, classes balanced | z W + b + log f |
-| boosted forest | values of samples (`panas.training.baselines.features`) | log p - log g + log f |
+| boosted forest | embeddings or values (`panas.training.baselines`) | log p - log g + log f |
 
 f and g are frequencies of classes: of the site's training samples, and of all that the forest was
 fitted on. The forest is left out where it would take more than about 2 s of one core: of n samples

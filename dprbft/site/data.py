@@ -103,19 +103,21 @@ def load_data(
     return data if is_built_in(paths, config) else replace(data, tags=tags_of(values))
 
 
-def encoded(paths: SitePaths, data: SiteData, facts: Facts) -> SiteData:
+def encoded(paths: SitePaths, data: SiteData, facts: Facts, device: str = "cpu") -> SiteData:
     """A site's samples with their embeddings, where the run has an encoder; kept in its folder.
 
     Args:
         paths: of the site and its run.
         data: its samples.
         facts: of the federation.
+        device: that the encoder computes on.
     """
     if facts.encoder is None:
         return data
     names = ("search", "train", "validation", "test")
     parts = [getattr(data, name) for name in names]
-    whole = embedded(paths.folder, read_site(paths.folder), concat(parts), facts).embeddings
+    settings = read_site(paths.folder)
+    whole = embedded(paths.folder, settings, concat(parts), facts, device=device).embeddings
     assert whole is not None
     each = whole.split([len(part) for part in parts])
     found = {

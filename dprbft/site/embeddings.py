@@ -54,15 +54,18 @@ def check_encoder(folder: Path, settings: SiteSettings, facts: Facts) -> None:
         )
 
 
-def site_encoder(folder: Path, settings: SiteSettings, facts: EncoderFacts) -> Encoder:
+def site_encoder(
+    folder: Path, settings: SiteSettings, facts: EncoderFacts, device: str = "cpu"
+) -> Encoder:
     """The site's encoder, whose file is read at the first picture.
 
     Args:
         folder: the site's.
         settings: the owner's.
         facts: of the run's encoder.
+        device: that it computes on.
     """
-    return deferred(encoder_file(folder, settings), facts)
+    return deferred(encoder_file(folder, settings), facts, device)
 
 
 def embedded(
@@ -71,6 +74,7 @@ def embedded(
     samples: Samples,
     facts: Facts,
     on_progress: OnProgress | None = None,
+    device: str = "cpu",
 ) -> Samples:
     """The site's samples with their embeddings, where the facts have an encoder.
 
@@ -80,11 +84,12 @@ def embedded(
         samples: the site's.
         facts: of the federation.
         on_progress: told of each sample that is computed; None: a file in the folder says it.
+        device: that the encoder computes on.
     """
     if facts.encoder is None:
         return samples
     place = embeddings_folder(folder)
-    encoder = site_encoder(folder, settings, facts.encoder)
+    encoder = site_encoder(folder, settings, facts.encoder, device)
     with noted(place) as note:
         return with_embeddings(samples, encoder, place, on_progress or note)
 

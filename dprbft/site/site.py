@@ -231,10 +231,10 @@ def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
         paths=paths,
         config=config,
         facts=facts,
-        read_data=lambda: encoded_of(paths, hello.config, hello.facts, changed(paths)),
+        read_data=lambda: encoded_of(paths, hello.config, hello.facts, changed(paths), device),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
-        feature_map=_map_at(paths, hello, facts),
+        feature_map=_map_at(paths, hello, facts, device),
         budget=config.budget(paths.index),
         ledger=site_ledger(paths.folder, paths.run),
         device=torch.device(device),
@@ -242,14 +242,14 @@ def open_site(paths: SitePaths, device: str = "cpu", workers: int = 1) -> Site:
     )
 
 
-def _map_at(paths: SitePaths, hello: Hello, facts: Facts) -> FeatureMap | None:
+def _map_at(paths: SitePaths, hello: Hello, facts: Facts, device: str) -> FeatureMap | None:
     """The common map of a run, with the site's encoder where it has one; None without a map."""
     if not hello.map:
         return None
     result = map_of(hello.map, Path(hello.map).stat().st_mtime_ns)
     if facts.encoder is None or not isinstance(result, AxesMap):
         return result
-    encoder = site_encoder(paths.folder, read_site(paths.folder), facts.encoder)
+    encoder = site_encoder(paths.folder, read_site(paths.folder), facts.encoder, device)
     return with_encoder(result, encoder)
 
 
@@ -308,7 +308,9 @@ def data_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData
 
 
 @lru_cache(maxsize=4)
-def encoded_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteData:
+def encoded_of(
+    paths: SitePaths, config: str, facts: str, changed: int, device: str = "cpu"
+) -> SiteData:
     """The same with embeddings, where the run has an encoder.
 
     Args:
@@ -316,8 +318,9 @@ def encoded_of(paths: SitePaths, config: str, facts: str, changed: int) -> SiteD
         config: its text, JSON.
         facts: their text, JSON.
         changed: when the data were written, in ns: newer ones are loaded again.
+        device: that the encoder computes on.
     """
-    return encoded(paths, data_of(paths, config, facts, changed), facts_of(facts))
+    return encoded(paths, data_of(paths, config, facts, changed), facts_of(facts), device)
 
 
 @lru_cache(maxsize=2)

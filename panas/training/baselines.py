@@ -2,8 +2,13 @@
 
 Fitted on public samples they cost nothing (epsilon 0). Fitted on public and the site's own samples
 they are not private: they stay with the site, and say what it could have without a federation and
-without protection. To be quick they look at no more than `MOST_SAMPLES` samples, drawn at random,
-and `MOST_FEATURES` values of each: larger pictures are averaged over a coarser grid first.
+without protection. To be quick they look at no more than `MOST_SAMPLES` samples, drawn at random.
+
+| samples | what the models look at |
+|---|---|
+| with embeddings of an encoder | these, whole |
+| vectors | all their values |
+| others | their values; of more than `MOST_FEATURES` means over a coarser grid |
 """
 
 import warnings
@@ -17,19 +22,21 @@ from jaxtyping import Float, Float32
 from torch.nn import functional as F
 
 from panas.data.samples import Samples, concat
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.metrics import Figure, measure_scores
 
 MOST_SAMPLES = 2000
 """Samples that a baseline is fitted on; own ones and public ones each count."""
 MOST_FEATURES = 400
-"""Values of a sample that a baseline looks at, about."""
+"""Values of a picture or table row that a baseline looks at, about."""
 TREES = 100
 CHUNK = 1000  # samples turned into floats at once
 
 ModelName = Literal["random forest", "logistic regression"]
 MODELS: tuple[ModelName, ...] = ("random forest", "logistic regression")
 Reads = Literal["public", "public and own"]
+Seen = Literal["values", "embeddings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +48,7 @@ class Rival:
     accuracy: float
     balanced_accuracy: Figure
     auroc: Figure
+    sees: Seen = "values"  # of a sample
 
     @property
     def private(self) -> bool:
@@ -64,6 +72,11 @@ class Baselines:
         """As plain JSON."""
         return {"majority": self.majority, "rivals": [asdict(r) for r in self.rivals]}
 
+    @property
+    def see_embeddings(self) -> bool:
+        """Whether the models have looked at an encoder's embeddings."""
+        return any(r.sees == "embeddings" for r in self.rivals)
+
     @staticmethod
     def from_json(record: dict[str, Any]) -> "Baselines":
         """What `to_json` wrote."""
@@ -77,6 +90,7 @@ class FittedBaselines:
 
     reads: Reads
     models: tuple[tuple[ModelName, Any], ...]
+    sees: Seen = "values"  # of a sample; all samples that it is asked about must have it
 
     def rivals(self, test: Samples) -> tuple[Rival, ...]:
         """How they do on test samples; nothing without any."""
@@ -84,14 +98,16 @@ class FittedBaselines:
             return ()
         figures = ("accuracy", "balanced_accuracy", "auroc")
         return tuple(
-            Rival(model=name, reads=self.reads, **{f: getattr(m, f) for f in figures})
+            Rival(
+                model=name, reads=self.reads, sees=self.sees, **{f: getattr(m, f) for f in figures}
+            )
             for name, scores in self.probabilities(test).items()
             for m in [measure_scores(scores, scores.argmax(1), test.y.numpy())]
         )
 
     def probabilities(self, samples: Samples) -> dict[ModelName, Float[np.ndarray, "n classes"]]:
         """What each model says of samples; 0 for a class that it has not seen."""
-        x, result = features(samples), {}
+        x, result = features(samples, self.sees), {}
         for name, model in self.models:
             result[name] = np.zeros((len(samples), samples.classes))
             result[name][:, model.classes_] = model.predict_proba(x)
@@ -123,13 +139,15 @@ def fit_baselines(
     if len({int(c) for part in few for c in part.y}) < 2:
         return FittedBaselines(reads, ())
     samples = concat([replace(part, groups=None) for part in few])  # nothing here is private
-    x, y = features(samples), samples.y.numpy()
+    sees = seen_of(samples)
+    x, y = features(samples, sees), samples.y.numpy()
     forest = RandomForestClassifier(TREES, random_state=int(rng.integers(2**31)))
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
     record: dict[ModelName, Any] = {"random forest": forest, "logistic regression": regression}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return FittedBaselines(reads, tuple((name, record[name].fit(x, y)) for name in models))
+        fitted = tuple((name, record[name].fit(x, y)) for name in models)
+    return FittedBaselines(reads, fitted, sees)
 
 
 def baselines(
@@ -158,11 +176,31 @@ def baselines(
     return Baselines(majority=majority, rivals=(*on_public.rivals(test), *on_both.rivals(test)))
 
 
-def features(samples: Samples) -> Float32[np.ndarray, "n f"]:
-    """The values that a baseline looks at: all of a small sample, a coarse grid of a large one."""
+def seen_of(samples: Samples) -> Seen:
+    """What models look at: an encoder's vectors, where all samples have one."""
+    return "values" if samples.embeddings is None else "embeddings"
+
+
+def features(samples: Samples, sees: Seen | None = None) -> Float32[np.ndarray, "n f"]:
+    """The numbers that a baseline looks at; see the module.
+
+    BadInput for embeddings of samples that have none: they were not encoded.
+
+    Args:
+        samples: any number of them.
+        sees: what to look at; None: embeddings, where samples have them.
+    """
+    if (sees or seen_of(samples)) == "embeddings":
+        if samples.embeddings is None:
+            raise BadInput(
+                "expected samples with embeddings, as the model was fitted on, got none; encode "
+                "them with the run's encoder"
+            )
+        return samples.embeddings.numpy()
     c, h, w = samples.shape
     side = max(1, int((MOST_FEATURES / c) ** 0.5))
-    large, rows = c * h * w > MOST_FEATURES, []
+    is_vector = c == h == 1  # its neighbours mean nothing
+    large, rows = c * h * w > MOST_FEATURES and not is_vector, []
     for batch in torch.arange(len(samples)).split(CHUNK):
         x = samples.inputs(batch)
         x = F.adaptive_avg_pool2d(x, (min(side, h), min(side, w))) if large else x

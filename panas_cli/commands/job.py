@@ -81,7 +81,7 @@ def start(
     workers = request.workers or (1 if device == "cuda" else default_workers())
     ground = Ground.of(run)
     with encoding_shown({"public samples": embeddings_folder(run)}):
-        prepare(run, config, resume=request.resume, shared=shared)
+        prepare(run, config, resume=request.resume, shared=shared, device=device)
     return Job(config, run, device, workers, request.json, ground, chosen)
 
 

@@ -1,7 +1,7 @@
 """`panas plan`: what a run will find, do, cost and send, before it is made.
 
 The run is made in a folder of its own, with copies of owners' sites, which goes again. Nothing is
-charged.
+charged. Only an encoder's vectors of public samples are kept, for the run (`run.sites.vectors`).
 """
 
 import math
@@ -21,7 +21,8 @@ from dprbft.methods import spending_planner
 from dprbft.methods.price import span
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps
-from dprbft.run.progress.forecast import forecast
+from dprbft.run.progress.forecast import Encoding, forecast
+from dprbft.run.sites.vectors import PLANNED, keep_planned
 from dprbft.run.stages import begin, planned_spending, stages_of
 from panas.privacy.ledger.charge import Phase
 from panas.runtime.errors import BadInput
@@ -47,13 +48,17 @@ STEPS: dict[Phase, str] = {
 def plan(request: Request) -> None:
     """Show what a run of these settings would do."""
     began = time.perf_counter() - time.process_time()  # what was loaded before
+    state = state_folder()  # before it is copied
     if request.resume or request.out:
         raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
     with tempfile.TemporaryDirectory() as folder, _copied_state(Path(folder) / "state"):
         job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
         with Display() as display, opened(job, display, Reach()) as run:
-            sites = begin(run, job.ground)
+            sites, view = begin(run, job.ground), run.view
             record = planned(job, run, sites, time.perf_counter() - began)
+            if record["encoding"]:
+                made = keep_planned(job.run, (view.public, view.unlabelled), state)
+                record = _without_encoded(record, made)
             if job.json:
                 print_json(_with_words(record))
                 return
@@ -62,12 +67,21 @@ def plan(request: Request) -> None:
             _show(record)
 
 
+def _without_encoded(record: dict[str, Any], made: int) -> dict[str, Any]:
+    """The record without the seconds of vectors that the run will not compute again."""
+    spared = min(made * record["encoding"]["seconds_a_picture"], record["start_seconds"])
+    without = {key: record[key] - spared for key in ("start_seconds", "seconds")}
+    return record | without | {"seconds_range": [s - spared for s in record["seconds_range"]]}
+
+
 @contextmanager
 def _copied_state(copy: Path) -> Iterator[None]:
     """Let what a plan looks up in the user's state folder be a copy: a first look makes a key."""
     own, name = state_folder(), "PANAS_STATE"
     if own.is_dir():
-        shutil.copytree(own, copy, ignore=shutil.ignore_patterns("*.lock"))
+        shutil.copytree(own, copy, ignore=shutil.ignore_patterns("*.lock", PLANNED))
+        if (own / PLANNED).is_dir():  # which is only read
+            (copy / PLANNED).symlink_to((own / PLANNED).resolve())
     given = os.environ.get(name)
     os.environ[name] = str(copy)
     try:
@@ -137,6 +151,7 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
         "epsilon_range": list(span(totals)) if totals else None,
         "epsilon_deltas": sorted({s.delta for s in spending} or {config.privacy.delta}),
         "cannot_pay": len(priced) - len(spending) if says else 0,
+        "encoding": _encoding(result.encoding),
         "epsilon_budget": max(config.budget(i).epsilon for i in sites),
         "delta": config.privacy.delta,
         "secure_sum": _secure_sum(config),
@@ -144,6 +159,17 @@ def planned(job: Job, run: OpenRun, sites: Sequence[int], start: float) -> dict[
         "most_bytes_up": {"updates": None}.get(
             config.federation.family.sends, sum(answer_caps(job.run, config).values())
         ),
+    }
+
+
+def _encoding(encoding: Encoding | None) -> dict[str, float] | None:
+    """What an encoder has to read in the run; None without one."""
+    if encoding is None:
+        return None
+    return {
+        "pictures": encoding.pictures,
+        "made_pictures": encoding.made,
+        "seconds_a_picture": encoding.seconds,
     }
 
 
@@ -194,6 +220,8 @@ def _show(record: dict[str, Any]) -> None:
     if record["seconds_range"]:
         least, most = map(minutes, record["seconds_range"])
         print_words(f"{least} to {most} minutes, by the size of the networks that are found")
+    if read := record["encoding"]:
+        print_words(_encoding_words(**read))
     steps = record["epsilon_by_step"]
     spent = [
         [STEPS[step], span_text(epsilons)] for step, epsilons in steps.items() if any(epsilons)
@@ -227,6 +255,15 @@ def _show(record: dict[str, Any]) -> None:
         )
     if record["most_bytes_up"] is not None:
         print_words(f"a site sends at most {size_text(record['most_bytes_up'])}")
-    print_words(
-        "nothing was charged, and nothing is kept; `panas run` with the same options runs it"
+    kept = "vectors of public samples alone are kept for it" if read else "nothing is kept"
+    print_words(f"nothing was charged, and {kept}; `panas run` with the same options runs it")
+
+
+def _encoding_words(pictures: int, made_pictures: int, seconds_a_picture: float) -> str:
+    made = f" and {counted(made_pictures, 'made one')}" if made_pictures else ""
+    minutes = (pictures + made_pictures) * seconds_a_picture / 60
+    return (
+        f"the encoder has to read {counted(pictures, 'picture')} of sites{made}, "
+        f"{1000 * seconds_a_picture:.0f} ms each: {minutes:.1f} minutes of one process, which are "
+        "among those above"
     )

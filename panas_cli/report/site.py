@@ -12,7 +12,7 @@ from panas_cli.report.charts.rows import Row, dots
 from panas_cli.report.facts import SiteFacts
 from panas_cli.report.privacy import Card, card
 from panas_cli.report.table import Figure, Table, epsilon_text, share
-from panas_cli.text.joining import shares_text
+from panas_cli.text.joining import EMBEDDED, shares_text
 from panas_cli.text.printing import counted
 
 SPLITS = {"search": "search", "train": "training", "validation": "validation", "test": "test"}
@@ -68,17 +68,24 @@ def _ladder(site: SiteFacts) -> Figure | None:
     rows = [row for row in _steps(site) if row.value is not None]
     if not rows:
         return None
+    known = _baselines(site)
+    seen = f". {EMBEDDED}" if known and known.see_embeddings else ""
     return Figure(
         picture=dots(f"Ladder of {site.name}, test accuracy", rows, (0.0, 1.0)),
         caption="Test accuracy of each step; the line is the interval. Open marks are not private; "
-        "'of all': fitted on the samples of all sites",
+        f"'of all': fitted on the samples of all sites{seen}",
     )
+
+
+def _baselines(site: SiteFacts) -> Baselines | None:
+    record = site.summary.get("baselines")
+    return Baselines.from_json(record) if record else None
 
 
 def _steps(site: SiteFacts) -> Iterator[Row]:
     steps, accuracy = site.summary["ladder"], site.summary["accuracy"]
-    record = site.summary.get("baselines")
-    rivals = Baselines.from_json(record).rivals if record else ()
+    known = _baselines(site)
+    rivals = known.rivals if known else ()
     yield _row("most frequent class", steps["majority"], "mute")
     for rival in rivals:
         if rival.private:

@@ -23,6 +23,7 @@ CANDIDATES = {
     "network": "network",
 }
 """What a site that has joined may predict with."""
+EMBEDDED = "Forests and regressions look at the encoder's embeddings"
 LEAST, MOST_SHARES = 0.05, 2
 """Share from which on a candidate is named, and how many are."""
 

@@ -23,7 +23,7 @@ from panas.training.linear.predictor import read_predictor
 from panas.training.linear.speed import latency_of
 from panas.training.metrics import Metrics
 from panas_cli.text.ending import print_ending
-from panas_cli.text.joining import has_joined, kept_lines, span_text
+from panas_cli.text.joining import EMBEDDED, has_joined, kept_lines, span_text
 from panas_cli.text.printing import (
     counted,
     figure,
@@ -149,6 +149,8 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
         print_titled(table)
         if a.get("pooled") is not None:
             print_words(ALL if a.get("pooled_forest") is not None else f"{ALL}. {NO_FOREST}")
+        if any(c.get("baselines") and _rivals(c).see_embeddings for c in clients):
+            print_words(EMBEDDED)
     if (table := _metrics(clients, updates, summary.get("class_names", ()))) is not None:
         print_titled(table)
     print_words(
@@ -261,7 +263,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     columns = ["site", *(name.format(start=start) for name in TO_BEAT)]
     table = titled("test accuracy: what each site must beat, and what each step brought", columns)
     for c in clients:
-        baselines = Baselines.from_json(c["baselines"])
+        baselines = _rivals(c)
         steps = Ladder(**c["ladder"])
         by = {(r.model, r.reads): r.accuracy for r in baselines.rivals}
         table.add_row(
@@ -273,6 +275,10 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
             *(figure(by.get((model, "public and own"))) for model in MODELS),
         )
     return table
+
+
+def _rivals(client: Mapping[str, Any]) -> Baselines:
+    return Baselines.from_json(client["baselines"])
 
 
 def _metrics(

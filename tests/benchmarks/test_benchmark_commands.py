@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_encoder import write_onnx
 
 import benchmarks
 from benchmarks.joining_tables import Setting as TableSetting
@@ -66,6 +67,9 @@ SLOW = {
 """Commands at their smallest, and names in the JSON that they print."""
 
 THOROUGH = {
+    "at_home --encoder {}/tiny.onnx --dataset digits --limit 120 --clients 2 --seeds 1 --workers 1"
+    " --set search.population=2 --set search.generations=0 --set search.student_steps=1"
+    " --set training.student_steps=1": "rows runs within joined error",
     "attack_membership --seeds 1 --workers 1 --work {}": "one_run lower_bounds lira loss_threshold",
     "attacks --workers 1 --work {}": "table4 release epsilon attack r2 ceiling_r2 verdict",
     "decnas --seeds 1 --limit 150 --sites 2 --iterations 1 --start 1 --final 1 --parts 3": (
@@ -156,6 +160,7 @@ def test_a_command_at_its_smallest_prints_its_figures(
     capsys: pytest.CaptureFixture[str],
 ):
     write_frauds(tmp_path)
+    write_onnx(tmp_path / "tiny.onnx")
     for where, value in SMALLER.items():
         monkeypatch.setattr(f"benchmarks.{where}", value)
     name, *arguments = command.replace("{}", str(tmp_path)).split()

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_encoder import write_onnx
 
 from dprbft.run.progress import forecast as work
 from dprbft.run.progress.pace import Line, Pace
 from panas.runtime.state import state_folder
 
-PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0)
+PACE = Pace(Line(0.0, 1e-3), Line(0.0, 1e-3), picture=0.0, slowness=1.0, encoding=1e-3)
 
 
 def _without_start(text: str) -> list[str]:
@@ -95,6 +96,28 @@ def test_a_plan_is_a_table_and_leaves_nothing(
     assert "in all" in outcome.out
     assert "nothing was charged, and nothing is kept" in " ".join(outcome.out.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_tells_what_an_encoder_has_to_read_and_keeps_public_vectors(
+    cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(work, "measured", lambda run, workers, device: PACE)
+    encoder = write_onnx(tmp_path / "tiny.onnx")
+    asked = [*tiny(data__public_limit="60"), "--method", "joined", "--encoder", encoder]
+    outcome = cli("plan", *asked, "--json")
+    assert outcome.code == 0, outcome.err
+    plan = json.loads(outcome.out)
+    assert plan["encoding"]["pictures"] > 60
+    assert plan["encoding"]["seconds_a_picture"] == PACE.encoding
+    parts = [s["seconds"] for s in plan["stages"]]
+    assert plan["seconds"] == pytest.approx(plan["start_seconds"] + sum(parts))
+    (kept,) = (state_folder() / "planned").iterdir()
+    assert list(kept.rglob("*.safetensors"))
+    files = {p: p.stat().st_mtime_ns for p in kept.rglob("*.safetensors")}
+    text = " ".join(cli("plan", *asked).out.split())
+    assert {p: p.stat().st_mtime_ns for p in kept.rglob("*.safetensors")} == files
+    assert f"read {plan['encoding']['pictures']} pictures of sites" in text
+    assert "vectors of public samples alone are kept" in text
 
 
 def test_a_plan_takes_no_run_directory(cli: Callable, tmp_path: Path):

@@ -103,7 +103,8 @@ def in_common(site: Site, samples: Samples) -> Samples:
     """Public samples with their embeddings, kept for all sites, where the facts have an encoder."""
     if site.facts.encoder is None:
         return samples
-    encoder = site_encoder(site.paths.folder, read_site(site.paths.folder), site.facts.encoder)
+    folder, facts = site.paths.folder, site.facts.encoder
+    encoder = site_encoder(folder, read_site(folder), facts, str(site.device))
     return with_embeddings(samples, encoder, embeddings_folder(site.common))
 
 

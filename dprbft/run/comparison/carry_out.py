@@ -59,7 +59,7 @@ def _outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
         check_settings(run, config)
         return outcome
     ground, stopped = Ground.of(run), ""
-    prepare(run, config, resume=True)
+    prepare(run, config, resume=True, device=machine.device)
     with hold(run), InProcess(read_sites(run), machine.workers, machine.device) as engine:
         opened = OpenRun(run, config, engine, machine.listener)
         begin(opened, ground)

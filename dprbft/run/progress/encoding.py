@@ -1,16 +1,20 @@
-"""How many pictures are encoded so far, in whatever process and folder that is done.
+"""How many pictures are encoded so far, in whatever process and folder that is done, and to come.
 
 Whoever encodes notes it in its folder of embeddings (`dprbft.site.embeddings`); this reads it.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
+from dprbft.paths import SitePaths, embeddings_folder
+from dprbft.run.view import RunView
 from dprbft.site.embeddings import PROGRESS
+from panas.features.encoders.cache import missing
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 
@@ -26,6 +30,25 @@ class Encoded:
     done: int
     of: int
     left: float | None  # seconds; None where nothing can be said
+
+
+def not_encoded(view: RunView, sites: Sequence[SitePaths]) -> float:
+    """Pictures of a site, in the mean, whose vectors its folder lacks; 0 without an encoder.
+
+    Args:
+        view: of the run.
+        sites: that are looked at, at least one.
+    """
+    facts = view.facts.encoder
+    if facts is None:
+        return 0.0
+    return fmean(
+        sum(
+            missing(part, facts, embeddings_folder(paths.folder))
+            for part in view.site(paths.index).parts
+        )
+        for paths in sites
+    )
 
 
 @contextmanager

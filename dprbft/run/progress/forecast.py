@@ -11,11 +11,21 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dprbft.run.directory import OpenRun, chosen
+from dprbft.run.progress.encoding import not_encoded
 from dprbft.run.progress.pace import Pace, measured
 from dprbft.run.progress.work import STAGES_OF, Cost, Data
 from dprbft.run.sites.known import FILES
 
 MOST_SITES = 5  # whose samples are counted; the others are taken to have as many
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What an encoder has to read yet; its seconds are among those of the stages."""
+
+    pictures: int  # of all sites, about
+    made: int  # of public ones
+    seconds: float  # of each
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Forecast:
     serve_all: frozenset[str] = frozenset()  # stages that are through once one site is, or nearly
     least: float = 0.0  # seconds in all, where the search likes the smallest network
     most: float = 0.0  # and where it likes the largest
+    encoding: Encoding | None = None  # None without an encoder
 
     @property
     def total(self) -> float:
@@ -77,8 +88,10 @@ def forecast(
     counts = {stage: len(left) for stage, left in todo.items() if left}
     if not counts:
         return Forecast({})
-    own = fmean(len(view.site(site.index).train) for site in sites[:MOST_SITES])
-    data = Data(view.facts, len(view.public), len(view.unlabelled), own)
+    few = sites[:MOST_SITES]
+    own = fmean(len(view.site(site.index).train) for site in few)
+    waiting = not_encoded(view, few)
+    data = Data(view.facts, len(view.public), len(view.unlabelled), own, waiting)
     pace = measured(run, workers=workers, device=device)
 
     def seconds(factor: float) -> dict[str, float]:
@@ -88,7 +101,10 @@ def forecast(
     results = seconds(pace.liked)
     least, most = (sum(seconds(factor).values()) for factor in pace.spread)
     common = frozenset(stage for stage in counts if run.config.serves_all(stage))
-    return Forecast(results, common, least, most)
+    encoding = None
+    if view.facts.encoder:
+        encoding = Encoding(round(waiting * len(sites)), sum(data.made), pace.encoding)
+    return Forecast(results, common, least, most, encoding)
 
 
 def _scaled(pace: Pace, factor: float) -> Pace:

@@ -19,13 +19,18 @@ import torch
 from torch import nn
 
 from dprbft.run.directory import OpenRun
+from dprbft.run.view import RunView
+from dprbft.site.directory import read_site
+from dprbft.site.embeddings import encoder_file
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
+from panas.data.encoder import EncoderFacts
 from panas.data.samples import Samples
 from panas.evolution.surrogate import prior_of
+from panas.features.encoders.files import deferred
 from panas.features.map import FeatureMap
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan
@@ -38,6 +43,7 @@ from panas.training.sgd import OptimizerConfig, fit
 GENOMES = 6  # that are measured
 FEW, MANY = 8, 32  # samples of the batches that are timed
 STEPS = 4  # of each
+PICTURES = 8  # that an encoder is timed with
 REFERENCE = 0.041
 """Seconds of `_reference` on the machine whose constants the forecasts have: two cores, idle."""
 REFERENCE_STEPS = 60
@@ -69,6 +75,7 @@ class Pace:
     slowness: float  # of all else, beside the machine of `REFERENCE`
     spread: tuple[float, float] = (1.0, 1.0)  # of networks' times, over their mean
     liked: float = 1.0  # time of the network that a search likes, over their mean
+    encoding: float = 0.0  # of a picture by the encoder; 0 without one
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class _Work:
     device: str
     is_private: bool
     seed: int
+    encoder: tuple[str, EncoderFacts] | None = None  # its file
+    pictures: Samples | None = None  # that it is timed with
 
 
 def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
@@ -93,7 +102,7 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
     view = run.view
     facts = view.facts  # an encoder's pace is not that of a map
     phi = view.feature_map if facts.are_pictures and not facts.encoder else None
-    work = _Work(spec, phi, device, run.config.some_private, run.config.seed)
+    work = _Work(spec, phi, device, run.config.some_private, run.config.seed, *_to_encode(view))
     count, prior = max(GENOMES, 2 * workers), prior_of(spec.shape)
     drawn = [random_genome(space, rng) for _ in range(run.config.search.evolution.seeding * count)]
     genomes = sorted(drawn, key=prior, reverse=True)[:count]  # as a search begins
@@ -102,6 +111,16 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
             pass  # what comes up once
         results = [result for _, result in pool.map(_measure, genomes)]
     return _mean(results)
+
+
+def _to_encode(view: RunView) -> tuple[tuple[str, EncoderFacts], Samples] | tuple[None, None]:
+    """The encoder of a site on this machine and a few of its pictures; none without one."""
+    paths = next((paths for paths in view.sites if paths.is_present), None)
+    if view.facts.encoder is None or paths is None:
+        return None, None
+    file = encoder_file(paths.folder, read_site(paths.folder))
+    few = view.site(paths.index).train
+    return (file, view.facts.encoder), few.take(range(min(PICTURES, len(few))))
 
 
 def _ready(work: _Work, number: int) -> None:
@@ -123,6 +142,7 @@ def _mean(results: Sequence[Pace]) -> Pace:
         median(r.slowness for r in results),
         (times[0], times[-1]),
         fmean(times[2 * len(times) // 3 :]),
+        median(r.encoding for r in results),
     )
 
 
@@ -131,7 +151,7 @@ def _measure(work: _Work, genome: Genome) -> Pace:
         slowness = _reference() / REFERENCE
         plain = _line(lambda n: _plain(work, genome, n))
         private = _line(lambda n: _private(work, genome, n)) if work.is_private else plain
-        return Pace(plain, private, _picture(work), slowness)
+        return Pace(plain, private, _picture(work), slowness, encoding=_encoding(work))
 
 
 def _line(seconds: Callable[[int], float]) -> Line:
@@ -187,6 +207,20 @@ def _picture(work: _Work) -> float:
 
     ask()
     return _timed(ask) / STEPS / MANY
+
+
+def _encoding(work: _Work) -> float:
+    """Seconds of a picture by the encoder, with its reading."""
+    if work.encoder is None or not work.pictures:
+        return 0.0
+    (file, facts), pictures = work.encoder, work.pictures
+    encoder = deferred(file, facts, work.device)
+    encoder.of(pictures.take([0]))  # what comes up once
+
+    def read() -> None:
+        encoder.of(pictures)
+
+    return _timed(read) / len(pictures)
 
 
 def _reference() -> float:

@@ -12,8 +12,8 @@ from statistics import fmean
 
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.networks import steps_of_student
-from dprbft.methods.joined.student import PICTURES, are_few
-from dprbft.methods.joined.student_search import taught_to_candidates
+from dprbft.methods.joined.student import MANY, PICTURES, are_few
+from dprbft.methods.joined.student_search import MADE, taught_to_candidates
 from dprbft.methods.joined.tuning import FEWEST, JUDGES, NEAR, SIZE, SKEWS
 from dprbft.run.progress.pace import Pace
 from panas.data.facts import Facts
@@ -49,11 +49,18 @@ class Data:
     public: int  # samples with labels
     unlabelled: int  # and without
     own: float  # training samples of a site, in the mean
+    to_encode: float = 0.0  # pictures of a site, in the mean, whose vectors are not on disk
 
     @property
     def inputs(self) -> int:
         """Samples that everybody may see."""
         return self.public + self.unlabelled
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """Pictures made of few public ones that an encoder reads, for candidates and students."""
+        few = self.inputs and are_few(self.facts, self.inputs)
+        return (sum(MADE), MANY) if few and self.facts.encoder else (0, 0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
         one = LATER * _training(short, taught, pace)
         groups = stretches(config.search.evolution, shared=config.federation.clients > 1)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
-        search = Cost(each=DRAWN * s, common=common)
+        search = Cost(each=DRAWN * s, common=common, once=data.made[0] * pace.encoding)
     else:
         one = NOISE_STEPS * pace.plain(NOISE_BATCH)
         search = Cost(each=DRAWN * s + candidates * one)
@@ -97,7 +104,7 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     networks = _networks(config, data, chosen)
     is_sum = config.secure_sum
     return {
-        "join": Cost(each=JOIN * s, once=JOIN * s),
+        "join": Cost(each=JOIN * s + data.to_encode * pace.encoding, once=JOIN * s),
         "search": search,
         "tune": _rehearsals(config, data, s),
         "train": replace(networks, each=train + networks.each),
@@ -122,6 +129,7 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
             labelled = long_enough(STUDENT, data.public, config.training.student_steps)
             common.append((kinds, _training(labelled, data.public, chosen)))
     made = PICTURES * chosen.picture if are_few(data.facts, data.inputs) else 0.0
+    made += data.made[1] * chosen.encoding
     return Cost(each=each, common=tuple(common), once=made)
 
 

@@ -29,6 +29,7 @@ from dprbft.paths import (
     write_remote,
     write_sites,
 )
+from dprbft.run.sites.vectors import take_planned
 from dprbft.simulation.federation import NAME, load_federation, make_sites, one_run_settings
 from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
@@ -191,10 +192,17 @@ class SitesPlan:
     samples: int | None = None  # training samples of a site, about, where they are public
     encoder: str | None = None  # file that encodes public samples, where the facts have one
 
-    def write(self, run: Path) -> None:
-        """Make the sites, and note where they are; that comes last, so that a kill is made good."""
-        sites = self.make()
-        public, unlabelled = (self._encoded(part, run) for part in (self.public, self.unlabelled))
+    def write(self, run: Path, device: str = "cpu") -> None:
+        """Make the sites, and note where they are; that comes last, so that a kill is made good.
+
+        Args:
+            run: the run's directory.
+            device: that public samples are encoded on.
+        """
+        sites, parts = self.make(), (self.public, self.unlabelled)
+        if self.facts.encoder is not None:
+            take_planned(run, parts)
+        public, unlabelled = (self._encoded(part, run, device) for part in parts)
         if len(public):
             write_samples(public_file(run), public)
         if len(unlabelled):
@@ -209,7 +217,7 @@ class SitesPlan:
         else:
             write_sites(run, sites)
 
-    def _encoded(self, samples: Samples, run: Path) -> Samples:
+    def _encoded(self, samples: Samples, run: Path, device: str) -> Samples:
         """Public samples with their vectors, where the run has an encoder."""
         if self.facts.encoder is None or not len(samples):
             return samples
@@ -218,7 +226,8 @@ class SitesPlan:
                 f"expected the file of the encoder {self.facts.encoder.name} for public samples, "
                 "got none; give network.encoder (--encoder FILE)"
             )
-        place, encoder = embeddings_folder(run), deferred(self.encoder, self.facts.encoder)
+        place = embeddings_folder(run)
+        encoder = deferred(self.encoder, self.facts.encoder, device)
         with noted(place) as note:
             return replace(with_embeddings(samples, encoder, place, note), files=None)
 

@@ -1,9 +1,13 @@
 """A frozen encoder, and the vectors that it makes of pictures, one at a time.
 
-A network reads one picture at once, on a CPU, with one thread: its vector then depends on that
+A network reads one picture at once, on a CPU with one thread: its vector then depends on that
 picture alone, bit for bit, as sums of maps ask for (`panas.features.exact`). Libraries choose other
-kernels, and so other last bits, for batches of other sizes, and on a GPU at times from call to
-call: none is used here.
+kernels, and so other last bits, for batches of other sizes.
+
+On a GPU it reads one picture at once, too, in whole float32, with kernels that do not vary from
+call to call. Its vectors are a CPU's up to float32's rounding, so that a folder of embeddings may
+hold some of each. Mixed precision is left out: sites with and without a GPU would differ by more
+than rounding, and students spend their time on launching kernels, which it does not shorten.
 
 A vector with a number that is not finite or above `LARGEST` becomes zero, and so does that of a
 picture at which the network fails: a refusal would tell of the picture.
@@ -14,6 +18,7 @@ the declared depth.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +44,7 @@ class Encoder:
 
     facts: EncoderFacts
     network: Network
+    device: str = "cpu"  # of the pictures that the network is given
 
     def __call__(self, pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n e"]:
         """Vectors (n, e), float32, of pictures in [0, 1] of any size and 1 or 3 channels.
@@ -70,14 +76,21 @@ class Encoder:
 
     def _answer(self, picture: Float[Tensor, "c h w"]) -> Float[Tensor, "e"]:
         mean, std = (torch.tensor(v)[:, None, None] for v in (self.facts.mean, self.facts.std))
-        with one_thread(), torch.inference_mode():
-            z = vector_of(self.network(((picture - mean) / std)[None]))
+        with one_thread(), repeatable(), torch.inference_mode():
+            z = vector_of(self.network(((picture - mean) / std)[None].to(self.device)))
         if len(z) != self.facts.outputs:
             raise BadInput(
                 f"expected {self.facts.outputs} numbers of the encoder {self.facts.name} for each "
                 f"picture, got {len(z)}; export it for one picture of a fixed size"
             )
         return z
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Convolutions on a GPU in whole float32, the same at each call; CPUs are not concerned."""
+    with torch.backends.cudnn.flags(deterministic=True, benchmark=False, allow_tf32=False):
+        yield
 
 
 def vector_of(z: object) -> Float[Tensor, "e"]:

@@ -21,7 +21,7 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export.passes import move_to_device_pass
 
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.files.raw import one_line
@@ -44,6 +45,7 @@ CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper", "opaque_obj", "custom
 """In the names of an archive's members: machine code, and objects that torch unpickles."""
 OTHER_FILES = "session.model_external_initializers_file_folder_path"
 """onnxruntime's option: the folder of weights that a model names by their files."""
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"  # of onnxruntime
 ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
@@ -66,22 +68,24 @@ def absolute(given: str, folder: Path) -> str:
     return f"{architecture}{colon}{(folder / Path(path).expanduser()).resolve()}"
 
 
-def load_encoder(given: str) -> Encoder:
+def load_encoder(given: str, device: str = "cpu") -> Encoder:
     """The encoder of a file, kept in memory for the next call.
 
     BadInput in one line for a file that cannot be read, or is no encoder of one picture.
 
     Args:
         given: a path, or ARCHITECTURE:PATH for weights of one of torchvision's networks.
+        device: that it computes on, as `panas.runtime.device` names it. ONNX computes on a GPU
+            where onnxruntime can, else on the CPU.
     """
     path = encoder_path(given)
     stat = path.stat()
     beside = [p for p in (path.with_suffix(".toml"), path.parent / "encoder.toml") if p.is_file()]
     changed = tuple(p.stat().st_mtime_ns for p in beside)
-    return _loaded(given, str(path), stat.st_mtime_ns, stat.st_size, changed)
+    return _loaded(given, str(path), device, stat.st_mtime_ns, stat.st_size, changed)
 
 
-def deferred(given: str, facts: EncoderFacts) -> Encoder:
+def deferred(given: str, facts: EncoderFacts, device: str = "cpu") -> Encoder:
     """The encoder of a file, which is read when the first picture comes.
 
     BadInput then, if it is not the one of the facts.
@@ -89,29 +93,33 @@ def deferred(given: str, facts: EncoderFacts) -> Encoder:
     Args:
         given: as for `load_encoder`.
         facts: of the encoder.
+        device: as for `load_encoder`.
     """
 
     def network(x: Tensor) -> Tensor:
-        encoder = load_encoder(given)
+        encoder = load_encoder(given, device)
         if different := facts.differs_from(encoder.facts):
             raise BadInput(f"expected the encoder {facts.name}, got {different}; put it back")
-        return encoder.network(x)
+        return encoder.network(x.to(encoder.device))
 
     return Encoder(facts, network)
 
 
 @lru_cache(maxsize=4)
-def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, ...]) -> Encoder:
+def _loaded(
+    given: str, file: str, device: str, changed: int, size: int, beside: tuple[int, ...]
+) -> Encoder:
     path, kind = Path(file), Path(file).suffix.lower()
     content = path.read_bytes()
     architecture = given.partition(":")[0] if ":" in given else ""
     try:
         if architecture and kind in WEIGHTS:
-            network, own, embedded = _torchvision(architecture, path, content)
+            network, own, embedded = _torchvision(architecture, path, content, device)
         elif not architecture and kind in PROGRAM:
-            network, own, embedded = _program(content)
+            network, own, embedded = _program(content, device)
         elif not architecture and kind in ONNX:
-            network, own, embedded = _onnx(content)
+            network, own, embedded = _onnx(content, device)
+            device = "cpu"  # arrays go in, wherever it computes
         else:
             raise BadInput(
                 f"expected an encoder, {FILES}, got {given!r:.200}; "
@@ -125,7 +133,7 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         ) from e
     shape, mean, std = input_of(description(path, embedded), own, path)
     try:
-        outputs = _outputs_of(network, shape)
+        outputs = _outputs_of(network, shape, device)
     except BadInput:
         raise
     except Exception as e:
@@ -142,18 +150,18 @@ def _loaded(given: str, file: str, changed: int, size: int, beside: tuple[int, .
         std=std,
         outputs=outputs,
     )
-    return Encoder(facts, network)
+    return Encoder(facts, network, device)
 
 
-def _outputs_of(network: Network, shape: Shape) -> int:
+def _outputs_of(network: Network, shape: Shape, device: str) -> int:
     """How many numbers a vector has; BadInput if a picture's vector is another one later."""
-    picture = torch.linspace(0, 1, math.prod(shape)).view(1, *shape)
+    picture = torch.linspace(0, 1, math.prod(shape)).view(1, *shape).to(device)
     with one_thread(), torch.inference_mode():
         first, _, again = (
             vector_of(network(x.clone())).nan_to_num().clone()
             for x in (picture, picture.flip(2, 3), picture)
         )
-    if not torch.equal(first, again):
+    if not torch.allclose(first, again, rtol=1e-4, atol=1e-5):
         raise BadInput(
             "expected an encoder that always makes the same vector of a picture, got one that "
             "draws numbers or keeps some; export it after .eval()"
@@ -179,7 +187,7 @@ def _only_weights() -> Iterator[None]:
             os.environ[ONLY_WEIGHTS] = before
 
 
-def _program(content: bytes) -> Loaded:
+def _program(content: bytes, device: str) -> Loaded:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
         said = next((n for n in names if n.endswith(f"{EMBEDDED}.json")), None)
@@ -196,6 +204,8 @@ def _program(content: bytes) -> Loaded:
     if len(nodes) != 1:
         raise BadInput(f"expected a program of one input, got one of {len(nodes)}; export it so")
     sizes = nodes[0].meta["val"].shape
+    if device != "cpu":  # with the constants that it makes on its way
+        program = move_to_device_pass(program, device)
     return program.module(), _fixed(sizes), embedded
 
 
@@ -207,7 +217,7 @@ def _fixed(sizes: Any) -> Shape | None:
     return (c, h, w) if all(type(n) is int for n in (c, h, w)) else None
 
 
-def _onnx(content: bytes) -> Loaded:
+def _onnx(content: bytes, device: str) -> Loaded:
     try:
         import onnxruntime
     except ModuleNotFoundError as e:
@@ -217,9 +227,10 @@ def _onnx(content: bytes) -> Loaded:
         ) from e
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    options.log_severity_level, options.use_deterministic_compute = 4, True
     options.add_session_config_entry(OTHER_FILES, os.devnull)  # which has no files in it
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    providers = _providers(onnxruntime.get_available_providers(), device)
+    session = onnxruntime.InferenceSession(content, options, providers=providers)
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type != "tensor(float)":
         raise BadInput("expected a network of one float32 input in ONNX, got another; export it so")
@@ -232,7 +243,25 @@ def _onnx(content: bytes) -> Loaded:
     return network, _fixed(inputs[0].shape), metadata.get(EMBEDDED, "")
 
 
-def _torchvision(architecture: str, path: Path, content: bytes) -> Loaded:
+def _providers(there: Sequence[str], device: str) -> list[str | tuple[str, dict[str, str]]]:
+    """Where onnxruntime computes, the first choice first.
+
+    Args:
+        there: what it was built with.
+        device: as `panas.runtime.device` names it.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or CUDA not in there:
+        return [CPU]
+    options = {
+        "device_id": number or "0",
+        "use_tf32": "0",  # whole float32
+        "cudnn_conv_algo_search": "HEURISTIC",  # no trial of kernels, which may vary
+    }
+    return [(CUDA, options), CPU]
+
+
+def _torchvision(architecture: str, path: Path, content: bytes, device: str) -> Loaded:
     from torchvision.models import get_model, list_models
 
     if architecture not in list_models():
@@ -248,7 +277,7 @@ def _torchvision(architecture: str, path: Path, content: bytes) -> Loaded:
     state = _weights(path, content)
     kept = {k: v for k, v in state.items() if not k.startswith(f"{names[0]}.")}
     network.load_state_dict(kept)
-    return network.eval().requires_grad_(False), None, ""
+    return network.eval().requires_grad_(False).to(device), None, ""
 
 
 def _weights(path: Path, content: bytes) -> Mapping[str, Tensor]:

@@ -28,6 +28,7 @@ from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.fingerprints import changed_since
 from panas.privacy.unit import unit_name
+from panas.runtime.device import device_named
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 from panas_cli.options import DeclaredBy
@@ -95,7 +96,7 @@ def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, 
 def _encode(folder: Path, site: SiteSettings, facts: Facts, samples: Samples) -> None:
     """Encode the samples now, on the owner's screen: runs find the embeddings in the folder."""
     with encoding_bar() as on_progress:
-        embedded(folder, site, samples, facts, on_progress)
+        embedded(folder, site, samples, facts, on_progress, device_named("auto"))
 
 
 def show(folder: Path, *, json: bool) -> None:

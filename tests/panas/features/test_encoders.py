@@ -25,6 +25,7 @@ from torch import Tensor
 
 from panas.data.encoder import EncoderFacts
 from panas.data.samples import Samples
+from panas.features.encoders import files
 from panas.features.encoders.encoder import Encoder
 from panas.features.encoders.files import ONLY_WEIGHTS, absolute, deferred, load_encoder
 from panas.runtime.errors import BadInput
@@ -277,6 +278,15 @@ def test_an_encoder_that_is_read_later_is_the_one_that_was_agreed_on(folder: Pat
     assert torch.equal(deferred(path, facts)(x), load_encoder(path)(x))
     with pytest.raises(BadInput, match="SHA-256"):
         deferred(path, replace(facts, sha256="b" * 64))(x)
+
+
+def test_onnx_computes_on_a_gpu_where_onnxruntime_can():
+    cuda, both = files.CUDA, [files.CUDA, files.CPU]
+    assert files._providers(both, "cpu") == [files.CPU]
+    assert files._providers([files.CPU], "cuda") == [files.CPU]
+    (name, options), rest = files._providers(both, "cuda:1")
+    assert (name, rest, options["device_id"], options["use_tf32"]) == (cuda, files.CPU, "1", "0")
+    assert files._providers(both, "cuda")[0][1]["device_id"] == "0"
 
 
 def test_facts_of_an_encoder_are_checked_and_come_back():

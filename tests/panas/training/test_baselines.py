@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
 from panas.training import baselines as module
 from panas.training.baselines import Baselines, baselines, features, fit_baselines
 from panas.training.metrics import Metrics, measure
@@ -74,6 +75,49 @@ def test_large_pictures_are_averaged_and_many_samples_thinned(monkeypatch: pytes
     assert forest.estimators_[0].tree_.n_node_samples[0] <= 40
     again = fit_baselines([blobs(50), blobs(50, seed=1)], "public and own", 0)
     assert again.rivals(blobs(40, seed=2)) == fitted.rivals(blobs(40, seed=2))
+
+
+def told_by_vectors(n: int, seed: int) -> Samples:
+    """Pictures that say nothing of the class, and vectors whose last numbers do."""
+    rng = np.random.default_rng(seed)
+    y = torch.from_numpy(rng.integers(0, 2, n))
+    x = torch.from_numpy(rng.integers(0, 256, (n, 1, 30, 30)).astype(np.uint8))
+    v = torch.from_numpy(rng.normal(0, 0.3, (n, 500)).astype(np.float32))
+    v[:, -60:] += y[:, None]
+    return Samples(x, y, 2, embeddings=v)
+
+
+def test_models_look_at_embeddings_whole_where_samples_have_them():
+    public, own, test = (told_by_vectors(n, seed) for n, seed in ((30, 0), (60, 1), (200, 2)))
+    result = baselines(public, own, test, seed=0)
+    assert {r.sees for r in result.rivals} == {"embeddings"}
+    assert result.see_embeddings
+    assert all(r.accuracy > 0.8 for r in result.rivals)
+    assert np.array_equal(features(test), test.embeddings.numpy())
+    assert Baselines.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_models_of_values_look_at_values_of_samples_that_have_embeddings_besides():
+    public, test = told_by_vectors(60, 0), told_by_vectors(200, 1)
+    plain = replace(public, embeddings=None)
+    fitted = fit_baselines([plain, public], "public and own", 0)
+    assert fitted.sees == "values"
+    assert {(r.sees, r.accuracy < 0.65) for r in fitted.rivals(test)} == {("values", True)}
+    with pytest.raises(BadInput, match="expected samples with embeddings"):
+        fit_baselines([public], "public", 0).probabilities(plain)
+
+
+def test_rivals_of_before_saw_values():
+    record = baselines(blobs(30), blobs(30), blobs(30), 0).to_json()
+    for rival in record["rivals"]:
+        del rival["sees"]
+    assert not Baselines.from_json(record).see_embeddings
+
+
+def test_long_vectors_are_looked_at_whole():
+    vectors = told_by_vectors(20, 0).embeddings
+    samples = Samples(vectors[:, None, None], torch.zeros(20).long(), 2)
+    assert np.array_equal(features(samples), vectors.numpy())
 
 
 def test_models_of_public_samples_are_fitted_once_and_own_ones_may_have_groups():

@@ -9,6 +9,7 @@ from tiny_runs import carry_out, joined_config
 
 import panas
 from dprbft.paths import embeddings_folder, predictor_file, read_sites, server_folder
+from dprbft.run.outcome import outcome
 from dprbft.run.summary import summarise
 from dprbft.run.view import RunView
 from panas.features.axes import AxesMap
@@ -26,7 +27,7 @@ def digests(folder: Path) -> set[bytes]:
 @pytest.mark.slow
 def test_a_run_keeps_private_embeddings_at_home_and_predicts_with_the_encoder(tmp_path: Path):
     encoder, run = write_onnx(tmp_path / "tiny.onnx"), tmp_path / "run"
-    config = joined_config(network={"encoder": str(encoder)})
+    config = joined_config(network={"encoder": str(encoder)}, federation={"baselines": True})
     carry_out(run, config)
     view, sites = RunView(run, config), read_sites(run)
     assert isinstance(view.feature_map, AxesMap)
@@ -52,4 +53,7 @@ def test_a_run_keeps_private_embeddings_at_home_and_predicts_with_the_encoder(tm
         torch.testing.assert_close(
             predictor.probabilities_of(encoded.test), predictor.probabilities_of(data.test)
         )
-    assert summarise(run, config)["accuracy"]
+    summary = summarise(run, config)
+    for client in summary["clients"]:
+        assert {rival["sees"] for rival in client["baselines"]["rivals"]} == {"embeddings"}
+    assert "a regression of public embeddings" in outcome(summary).means
