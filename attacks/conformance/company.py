@@ -4,6 +4,7 @@
 |---|---|
 | shared noise | two releases with the same noise, or part of it, or its negative |
 | cancelling noise | noise that vanishes, or grows, in the sum over sites |
+| size, shape of all | what each site does a little: less noise, or other noise |
 """
 
 import math
@@ -15,12 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attacks.conformance.finding import Finding, of_many
-from attacks.conformance.tests import two_sided
+from attacks.conformance.noise import anderson_darling, both_sides
 
 LEAST = 30  # numbers that two releases must have to be compared
 
 
-def tests_between(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]:
+def findings_between(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]:
     """Compare the noise of releases, two by two, and all of one size in their sum.
 
     Args:
@@ -31,9 +32,25 @@ def tests_between(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Find
         z = torch.stack([releases[name] for name in names])
         found += _pairs(names, z)
         total = z.sum(0).square().sum() / len(names)
-        p = two_sided(scipy.stats.chi2, float(total), z.shape[1])
+        p = both_sides(float(total), z.shape[1])
         says = f"the noise of {len(names)} releases does not add up as independent noise does"
-        found.append(Finding("cancelling noise", f"{names[0]} and others", p, says))
+        part = f"{len(names)} releases"
+        found.append(Finding("cancelling noise", part, p, says, tuple(names)))
+    return found + _together(releases)
+
+
+def _together(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]:
+    """All noise at once: what is too little to be seen in one release may be seen in all."""
+    if len(releases) < 2:
+        return []
+    z = torch.cat(list(releases.values()))
+    part, names = f"{len(releases)} releases", tuple(releases)
+    p = both_sides(float(z.square().sum()), len(z))
+    says = "all sites together have noise of another size than was charged"
+    found = [Finding("size of all", part, p, says, names)]
+    if len(z) >= LEAST:
+        p, says = anderson_darling(z.sort().values.numpy()), "the noise of all sites is not normal"
+        found.append(Finding("shape of all", part, p, says, names))
     return found
 
 
@@ -56,4 +73,5 @@ def _pairs(names: Sequence[str], z: Float[Tensor, "k numbers"]) -> list[Finding]
     t = r * math.sqrt((n - 1) / max(1 - r * r, 1e-300))
     p = of_many(2 * float(scipy.stats.t.sf(t, n - 1)), pairs)
     says = f"{names[i]} and {names[j]} have noise in common"
-    return [Finding("shared noise", f"{names[i]}, {names[j]}", p, says)]
+    both = (names[i], names[j])
+    return [Finding("shared noise", ", ".join(both), p, says, both)]

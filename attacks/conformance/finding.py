@@ -21,10 +21,19 @@ class Finding:
     part: str  # of the release: an array, or what is compared
     p: float  # chance of this, or of something less likely, if the claim is true
     says: str  # what an alarm means, as half a sentence
+    of: tuple[str, ...] = ()  # releases that were compared; none: the one that was tested
+
+    def __str__(self) -> str:
+        return f"{self.says} ({self.test}, p = {self.p:.0e})"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON; `Finding(**record)` reads it back."""
-        return asdict(self)
+        """As plain JSON; `from_json` reads it back."""
+        return asdict(self) | {"of": list(self.of)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Finding":
+        """What `to_json` gave."""
+        return cls(**record | {"of": tuple(record["of"])})
 
 
 def alarms(findings: Sequence[Finding], error: float) -> list[Finding]:

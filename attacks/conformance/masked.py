@@ -1,6 +1,8 @@
 """Is a masked vector uniform modulo 2^64, as it is if its masks are? The seeds of the masks are not
 tested: who knows a site's seeds reads what it hides, and its vector is as uniform."""
 
+from itertools import combinations, pairwise
+
 import numpy as np
 import scipy.stats
 from jaxtyping import UInt64
@@ -9,9 +11,11 @@ from attacks.conformance.finding import Finding, of_many
 
 BITS = 64
 LEAST = 32  # numbers below which nothing is said
+MOST_PAIRED = 12
+"""Sites of which every two are compared; of more, each with the next one by name."""
 
 
-def tests_of_masked(numbers: UInt64[np.ndarray, "k"]) -> list[Finding]:
+def findings_of_masked(numbers: UInt64[np.ndarray, "k"]) -> list[Finding]:
     """Whether the numbers of a masked vector are independent and uniform.
 
     Args:
@@ -35,19 +39,17 @@ def tests_of_masked(numbers: UInt64[np.ndarray, "k"]) -> list[Finding]:
     return [*found, Finding("uniform", "repeats", p, says)]
 
 
-def tests_between_masked(vectors: dict[str, UInt64[np.ndarray, "k"]]) -> list[Finding]:
+def findings_between_masked(vectors: dict[str, UInt64[np.ndarray, "k"]]) -> list[Finding]:
     """Whether masked vectors have masks in common: their differences must be uniform, too.
 
     Args:
         vectors: as they left, by the names of their sites.
     """
     found, names = list[Finding](), sorted(vectors)
-    for one, other in zip(names, names[1:], strict=False):
+    for one, other in combinations(names, 2) if len(names) <= MOST_PAIRED else pairwise(names):
         a, b = vectors[one], vectors[other]
         if len(a) == len(b) >= LEAST:
-            least = min(
-                (f.p for with_ in (a - b, a + b) for f in tests_of_masked(with_)), default=1.0
-            )
-            says = f"{one} and {other} have masks in common"
-            found.append(Finding("shared masks", f"{one}, {other}", of_many(least, 8), says))
+            of_both = [f.p for rest in (a - b, a + b) for f in findings_of_masked(rest)]
+            p, says = of_many(min(of_both), len(of_both)), f"{one} and {other} share their masks"
+            found.append(Finding("shared masks", f"{one}, {other}", p, says, (one, other)))
     return found

@@ -1,7 +1,7 @@
 """What is left of a release when the auditor, who holds the truth, subtracts the exact statistic.
 
 If the claim is true, the rest over its claimed standard deviation is independent standard normal
-noise: in every array, at every place, for every site and round. `attacks.conformance.tests` asks
+noise: in every array, at every place, for every site and round. `attacks.conformance.noise` asks
 that of one release, `attacks.conformance.company` of several.
 """
 
@@ -38,10 +38,22 @@ class Residual:
     """What each unit adds to all arrays, flat, in standard deviations; no row of one of no norm."""
     directions: Float[Tensor, "rows d"]  # of the representations, of norm 1
 
+    @classmethod
+    def of_noise(cls, arrays: Mapping[str, Float[Tensor, "..."]]) -> "Residual":
+        """Noise that is known alone: how it was rounded, and of which samples, is not."""
+        nothing = torch.zeros(0, 0, dtype=torch.float64)
+        fine = {name: torch.ones_like(z, dtype=torch.bool) for name, z in arrays.items()}
+        return cls(arrays=arrays, sent={}, scales={}, fine=fine, units=nothing, directions=nothing)
+
     @cached_property
     def flat(self) -> Float[Tensor, "numbers"]:
         """All arrays in one row, by the order of their names."""
         return torch.cat([self.arrays[name].flatten() for name in sorted(self.arrays)])
+
+    @cached_property
+    def all_fine(self) -> Bool[Tensor, "numbers"]:
+        """`fine` of the numbers of `flat`."""
+        return torch.cat([self.fine[name].flatten() for name in sorted(self.fine)])
 
 
 def residual_of(claim: ReleaseClaim) -> Residual:

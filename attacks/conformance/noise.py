@@ -2,7 +2,7 @@
 
 | test | what it notices |
 |---|---|
-| shape | noise of another distribution (Kolmogorov-Smirnov, Anderson-Darling) |
+| shape | noise of another distribution: Kolmogorov-Smirnov, Anderson-Darling, fourth powers, the largest |
 | size | noise that is a little too small or too large in all |
 | spectrum | noise of low rank, or of rows that repeat |
 | order | noise that depends on the noise before it |
@@ -28,7 +28,7 @@ from attacks.conformance.residual import Residual
 from attacks.conformance.seeds import PREFIX, seed_of
 from panas.privacy.release.kinds.moments import unpack_symmetric
 
-FEW = 20  # numbers below which a distribution is not looked at
+FEW, MANY = 20, 100  # numbers below which a distribution, and its fourth powers, say nothing
 LAGS = 8  # places between numbers whose correlation is tested
 DRAWS = 300  # of a spectrum without anything in it
 LEAST_WIDTH = 6  # of a matrix whose spectrum is tested
@@ -36,18 +36,22 @@ BITS = 4  # last ones of a number, that are tested
 LONG = 2.0**14  # steps of a float in one standard deviation, for its last bits to be even
 
 
-def tests_of(residual: Residual) -> list[Finding]:
+def findings_of(residual: Residual) -> list[Finding]:
     """All tests of one release."""
     found = [*_of_units(residual), _size(residual), _seed(residual)]
+    every = residual.flat[residual.all_fine]
+    if len(every) >= FEW:
+        found += _shape("numbers", every.numpy())
     for name, z in sorted(residual.arrays.items()):
         flat = z.flatten()
         fine = flat[residual.fine[name].flatten()]
-        if len(fine) >= FEW:
+        if FEW <= len(fine) < len(every):
             found += _shape(name, fine.numpy())
         if len(flat) >= FEW:
             found += [_order(name, flat), _repeats(name, flat)]
         found += _spectrum(name, z)
-        found += _low_bits(name, residual)
+        if name in residual.sent:
+            found += _low_bits(name, residual)
     return found
 
 
@@ -55,6 +59,13 @@ def _shape(name: str, z: np.ndarray) -> Iterator[Finding]:
     says = f"the noise of its {name} is not normal"
     yield Finding("shape (Kolmogorov-Smirnov)", name, scipy.stats.kstest(z, "norm").pvalue, says)
     yield Finding("shape (Anderson-Darling)", name, anderson_darling(np.sort(z)), says)
+    if len(z) >= MANY:  # its tail is three times too light at 1e-4
+        p = float(scipy.stats.kurtosistest(z).pvalue) ** 0.75
+        yield Finding("shape (kurtosis)", name, p, says)
+    # As log-probabilities: of many numbers, none may be as near to 0 as all of these are.
+    inside = math.exp(len(z) * math.log1p(-2 * float(scipy.stats.norm.sf(np.abs(z).max()))))
+    says = f"the largest number of its {name}'s noise is none of normal noise"
+    yield Finding("shape (largest)", name, min(1.0, 2 * min(inside, 1 - inside)), says)
 
 
 def anderson_darling(z: Float[np.ndarray, "n"]) -> float:
@@ -89,19 +100,19 @@ def _anderson_darling_tail(a: float) -> float:
 
 def _size(residual: Residual) -> Finding:
     z = residual.flat
-    p = two_sided(scipy.stats.chi2, float(z.square().sum()), len(z))
+    p = both_sides(float(z.square().sum()), len(z))
     return Finding("size", "all numbers", p, "its noise has another size than was charged")
 
 
-def two_sided(law: scipy.stats.rv_continuous, value: float, *shape: float) -> float:
-    """Chance of a value as far out on its side of a law, from both sides.
+def both_sides(squares: float, numbers: int) -> float:
+    """Chance of a sum of squares of so many normal numbers as far out, from both sides.
 
     Args:
-        law: of scipy.
-        value: what was found.
-        shape: of the law.
+        squares: the sum.
+        numbers: how many, at least 1.
     """
-    return float(min(1.0, 2 * min(law.cdf(value, *shape), law.sf(value, *shape))))
+    law = scipy.stats.chi2(numbers)
+    return float(min(1.0, 2 * min(law.cdf(squares), law.sf(squares))))
 
 
 def _order(name: str, z: Float[Tensor, "n"]) -> Finding:
