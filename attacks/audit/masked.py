@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from attacks.audit.evidence import FREE_RECEIPT
 from attacks.conformance.finding import Finding
 from attacks.conformance.masked import findings_of_masked
 from attacks.conformance.noise import findings_of
@@ -97,6 +98,8 @@ def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -
     entry = entries.get(message.receipt)
     if entry is None:
         return "its receipt is not in the ledger, so that nothing covers it"
+    if not entry.derived:
+        return FREE_RECEIPT
     if entry.charge.mechanism != KIND or entry.charge.round != message.round:
         return f"its receipt is for {entry.charge.mechanism}, which does not cover {KIND}"
     if (entry.event, entry.charge.trust) != (noise.event, noise.trust):

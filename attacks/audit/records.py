@@ -101,7 +101,7 @@ class DrawnAudit:
 
     audit: SiteAudit
     pictures: Mapping[str, bytes]
-    noise: Float[Tensor, "numbers"] = field(default_factory=partial(torch.zeros, 0))
+    noise: Float[Tensor, "numbers"] = field(default_factory=partial(torch.zeros, 0), compare=False)
     """Of its release, in claimed standard deviations: to be compared with that of others."""
 
 

@@ -2,7 +2,7 @@
 
 | test | what it notices |
 |---|---|
-| shape | noise of another distribution: Kolmogorov-Smirnov, Anderson-Darling, fourth powers, the largest |
+| shape | another distribution: Kolmogorov-Smirnov, Anderson-Darling, kurtosis, the largest |
 | size | noise that is a little too small or too large in all |
 | spectrum | noise of low rank, or of rows that repeat |
 | order | noise that depends on the noise before it |
