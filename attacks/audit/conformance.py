@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from attacks.audit.records import SiteAudit
-from attacks.conformance.company import findings_between
+from attacks.conformance.company import Noise, findings_between
 from attacks.conformance.finding import ERROR, Finding, alarms
 from attacks.conformance.masked import findings_between_masked
 from attacks.conformance.noise import findings_of
@@ -25,7 +22,7 @@ class Conformance:
     """What the tests of one site's release say."""
 
     findings: tuple[Finding, ...]
-    noise: Float[Tensor, "numbers"]  # in standard deviations, to be compared with that of others
+    noise: Noise  # to be compared with that of others
 
     def alarms(self, sites: int) -> list[Finding]:
         """Those that are too unlikely, the least likely first.
@@ -39,14 +36,15 @@ class Conformance:
 def conformance(claim: ReleaseClaim | None) -> Conformance:
     """The tests of a release; none where it promises no noise."""
     if claim is None:
-        return Conformance((), torch.zeros(0, dtype=torch.float64))
+        return Conformance((), {})
     residual = residual_of(claim)
-    return Conformance(tuple(findings_of(residual)), residual.flat)
+    noise = {name: z.flatten() for name, z in residual.arrays.items()}
+    return Conformance(tuple(findings_of(residual)), noise)
 
 
 def compared(
     sites: Sequence[SiteAudit],
-    noise: Mapping[str, Float[Tensor, "numbers"]],
+    noise: Mapping[str, Noise],
     masked: Mapping[str, np.ndarray],
     of_sum: Sequence[Finding],
 ) -> tuple[list[SiteAudit], tuple[Finding, ...]]:
@@ -54,7 +52,7 @@ def compared(
 
     Args:
         sites: their audits so far.
-        noise: of releases, in standard deviations, by name of a site, or of a site in another run.
+        noise: of releases, by name of a site, or of a site in another run.
         masked: vectors of a secure sum, by name of a site.
         of_sum: tests of an opened sum, which is of all sites.
     """

@@ -4,16 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from attacks.audit.membership import NetworkAudit
 from attacks.audit.verdict import ERROR, MARGIN, Verdict, bar_of, best_of
+from attacks.conformance.company import Noise
 from attacks.conformance.finding import Finding
 from attacks.epsilon.release import ReleaseAudit
 from attacks.inference.labels import LabelAudit
@@ -101,8 +98,8 @@ class DrawnAudit:
 
     audit: SiteAudit
     pictures: Mapping[str, bytes]
-    noise: Float[Tensor, "numbers"] = field(default_factory=partial(torch.zeros, 0), compare=False)
-    """Of its release, in claimed standard deviations: to be compared with that of others."""
+    noise: Noise = field(default_factory=dict, compare=False)
+    """Of its release, to be compared with that of others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,14 @@ from dprbft.server.checkpoint import received
 from dprbft.server.records import read_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
-from panas.runtime.store import exclusive, read_tensors, write_bytes, write_json, write_tensors
+from panas.runtime.store import (
+    exclusive,
+    read_tensors,
+    under,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 
 
 def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
@@ -72,8 +79,9 @@ class AuditCheckpoint:
         if notes["of"] != self._of:
             return None
         audit = SiteAudit.from_json(json.loads(notes["record"]))
-        noise = arrays.pop(NOISE)
-        return DrawnAudit(audit, {k: v.numpy().tobytes() for k, v in arrays.items()}, noise)
+        noise = under(arrays, NOISE)
+        pictures = {k: v.numpy().tobytes() for k, v in arrays.items() if not k.startswith(NOISE)}
+        return DrawnAudit(audit, pictures, noise)
 
     def keep(self, found: DrawnAudit) -> None:
         """Put a site's audit and pictures on disk."""
@@ -82,8 +90,8 @@ class AuditCheckpoint:
             for name, content in found.pictures.items()
         }
         record = json.dumps(found.audit.to_json(), allow_nan=False)
-        about = {"of": self._of, "record": record}
-        write_tensors(self._file(found.audit.id), arrays | {NOISE: found.noise}, about)
+        arrays |= {f"{NOISE}{name}": z for name, z in found.noise.items()}
+        write_tensors(self._file(found.audit.id), arrays, {"of": self._of, "record": record})
 
     def forget(self) -> None:
         """The audit is through."""
@@ -93,7 +101,7 @@ class AuditCheckpoint:
         return self._folder / f"client-{site:03d}.safetensors"
 
 
-PICTURES, NOISE = ("images", "members"), "noise"
+PICTURES, NOISE = ("images", "members"), "noise."
 
 
 def audit_run(
@@ -142,10 +150,10 @@ def _compared(
 ) -> tuple[list[SiteAudit], tuple[Finding, ...]]:
     """The sites' audits after what they sent was compared, with that of other runs too."""
     view = RunView(run, load_config(run))
-    noise = {f.audit.name: f.noise for f in audits if len(f.noise)}
+    noise = {f.audit.name: f.noise for f in audits if f.noise}
     for other in beside:
         for site in _sites(other):
-            if len(z := noise_of_site(other, site.index)):
+            if z := noise_of_site(other, site.index):
                 noise[f"{site.name} of {other}"] = z
     vectors = {f.audit.name: masked_vector(view, f.audit.id) for f in audits}
     masked = {name: v.numbers for name, v in vectors.items() if v is not None}

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from attacks.audit.conformance import Conformance, conformance
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
@@ -23,6 +22,7 @@ from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_ne
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
+from attacks.conformance.company import Noise
 from attacks.conformance.finding import ERROR, alarms
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
 from attacks.inference.labels import audit_labels
@@ -86,8 +86,8 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
     return DrawnAudit(replace(audit, network=network), pictures | curves, noise)
 
 
-def noise_of_site(run: Path, id: int) -> Float[Tensor, "numbers"]:
-    """The noise of a site's last release in claimed standard deviations; none where none was sent.
+def noise_of_site(run: Path, id: int) -> Noise:
+    """The noise of a site's last release; none where none was sent, or none is claimed.
 
     Args:
         run: the run's directory.
@@ -97,7 +97,7 @@ def noise_of_site(run: Path, id: int) -> Float[Tensor, "numbers"]:
     job = _Job(view, view.encoded_site(id), None, lambda _: None)
     received = load_release(view, job.site)
     if received is None:
-        return conformance(None).noise
+        return {}
     return conformance(_claim(job, received, promise(run, received.release))).noise
 
 
@@ -126,7 +126,7 @@ class _Job:
         return self.spec.head(torch_generator(stream(self.config.seed, "head")))
 
 
-def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes], Float[Tensor, "numbers"]]:
+def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes], Noise]:
     public = job.view.public
     about = SiteAudit(
         id=job.site.id,
@@ -137,7 +137,7 @@ def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes], Float[Tensor
     )
     received = load_release(job.view, job.site)
     if received is None:
-        return _of_masked(job, about), {}, conformance(None).noise
+        return _of_masked(job, about), {}, {}
     release, promised = received.release, promise(job.view.run, received.release)
     claim = _claim(job, received, promised)
     tested = conformance(claim)

@@ -3,6 +3,7 @@
 | test | what it notices |
 |---|---|
 | shared noise | two releases with the same noise, or part of it, or its negative |
+| seed | noise of a generator with a seed of 16 bits |
 | cancelling noise | noise that vanishes, or grows, in the sum over sites |
 | size, shape of all | what each site does a little: less noise, or other noise |
 """
@@ -17,17 +18,28 @@ from torch import Tensor
 
 from attacks.conformance.finding import Finding, of_many
 from attacks.conformance.noise import anderson_darling, both_sides
+from attacks.conformance.seeds import PREFIX, seed_of
 
 LEAST = 30  # numbers that two releases must have to be compared
 
 
-def findings_between(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]:
+Noise = Mapping[str, Float[Tensor, "_"]]
+"""Of a release, in standard deviations, flat, by array."""
+
+
+def flat(noise: Noise) -> Float[Tensor, "numbers"]:
+    """All of it in one row."""
+    return torch.cat([noise[name] for name in sorted(noise)])
+
+
+def findings_between(noise: Mapping[str, Noise]) -> list[Finding]:
     """Compare the noise of releases, two by two, and all of one size in their sum.
 
     Args:
-        releases: noise in standard deviations, flat, by a name for people.
+        noise: of releases with some, by a name for people.
     """
-    found = list[Finding]()
+    releases = {name: flat(arrays) for name, arrays in noise.items()}
+    found = [_seed(name, arrays) for name, arrays in noise.items()]
     for names in _of_one_size(releases):
         z = torch.stack([releases[name] for name in names])
         found += _pairs(names, z)
@@ -52,6 +64,14 @@ def _together(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]
         p, says = anderson_darling(z.sort().values.numpy()), "the noise of all sites is not normal"
         found.append(Finding("shape of all", part, p, says, names))
     return found
+
+
+def _seed(name: str, noise: Noise) -> Finding:
+    """All releases at once: to try all seeds takes seconds."""
+    starts = [z[:PREFIX].numpy() for z in noise.values() if len(z) >= PREFIX]
+    seed = next((found for start in starts if (found := seed_of(start))), None)
+    says = f"its noise is that of {seed or 'no seed of 16 bits'}"
+    return Finding("seed", name, 0.0 if seed else 1.0, says, (name,))
 
 
 def _of_one_size(releases: Mapping[str, Tensor]) -> list[list[str]]:

@@ -10,7 +10,6 @@
 | low bits | data in the last bits of the numbers |
 | weight | a sample that counts more, or less, than once: along what it adds |
 | bare | a sample along whose own direction there is less noise |
-| seed | noise of a generator with a seed of 16 bits |
 """
 
 import math
@@ -25,7 +24,6 @@ from torch import Tensor
 
 from attacks.conformance.finding import Finding, of_many
 from attacks.conformance.residual import Residual
-from attacks.conformance.seeds import PREFIX, seed_of
 from panas.privacy.release.kinds.moments import unpack_symmetric
 
 FEW, MANY = 20, 100  # numbers below which a distribution, and its fourth powers, say nothing
@@ -38,7 +36,7 @@ LONG = 2.0**14  # steps of a float in one standard deviation, for its last bits 
 
 def findings_of(residual: Residual) -> list[Finding]:
     """All tests of one release."""
-    found = [*_of_units(residual), _size(residual), _seed(residual)]
+    found = [*_of_units(residual), _size(residual)]
     every = residual.flat[residual.all_fine]
     if len(every) >= FEW:
         found += _shape("numbers", every.numpy())
@@ -225,12 +223,3 @@ def _along(residual: Residual) -> tuple[Float[Tensor, "rows"], int]:
             total -= (moved * v).sum(1).square() / 2
         numbers += len(matrix)
     return total, numbers
-
-
-def _seed(residual: Residual) -> Finding:
-    found = None
-    for _, z in sorted(residual.arrays.items()):
-        if z.numel() >= PREFIX:
-            found = found or seed_of(z.flatten()[:PREFIX].numpy())
-    p = 0.0 if found else 1.0
-    return Finding("seed", "all numbers", p, f"its noise is that of {found or 'no seed'}")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.conformance.company import findings_between
+from attacks.audit.conformance import conformance
+from attacks.conformance.company import Noise, findings_between
 from attacks.conformance.finding import ERROR, Finding, alarms
 from attacks.conformance.noise import as_matrix, findings_of
 from attacks.conformance.residual import residual_of
@@ -22,7 +23,7 @@ from panas.runtime.seeds import stream
 
 SITES, CLASSES, MULTIPLIER = 10, 5, 0.7
 EACH = ERROR / 2 / SITES
-Noise = Callable[..., Tensor]
+Make = Callable[..., Tensor]
 
 
 def rows_of_site(seed: int, n: int = 150, d: int = 30) -> Rows:
@@ -138,13 +139,11 @@ def with_constant_row(*shape: int) -> Tensor:
 SHAPE = {
     f"shape ({test})" for test in ("Kolmogorov-Smirnov", "Anderson-Darling", "kurtosis", "largest")
 }
-BAD_NOISE: list[tuple[Noise, set[str]]] = [
+BAD_NOISE: list[tuple[Make, set[str]]] = [
     (signs, SHAPE),
     (uniform, SHAPE),
     (laplace, SHAPE),
     (truncated, SHAPE),
-    (of_torch_seed, {"seed"}),
-    (of_numpy_seed, {"seed"}),
     (low_rank, {"spectrum"}),
     (twice, {"repeats"}),
     (walking, {"order"}),
@@ -155,7 +154,7 @@ BAD_NOISE: list[tuple[Noise, set[str]]] = [
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 @pytest.mark.parametrize(("make", "tests"), BAD_NOISE, ids=lambda v: getattr(v, "__name__", ""))
-def test_noise_of_another_making_is_noticed(make: Noise, tests: set[str], kind: str) -> None:
+def test_noise_of_another_making_is_noticed(make: Make, tests: set[str], kind: str) -> None:
     claim = claim_of(rows_of_site(1, d=30 if kind == "moments" else 120), kind, SystemNoise())
     noise = {name: make(*z.shape) for name, z in claim.arrays.items()}
     assert found(replaced(claim, noise)) & tests
@@ -208,12 +207,12 @@ def test_data_in_the_last_bits_are_noticed() -> None:
     assert found(hidden) == {"low bits"}
 
 
-def noises(make: Callable[[int], NoiseSource]) -> dict[str, Tensor]:
+def noises(make: Callable[[int], NoiseSource]) -> dict[str, Noise]:
     claims = [claim_of(rows_of_site(i), "moments", make(i)) for i in range(SITES)]
-    return {f"site {i}": residual_of(claim).flat for i, claim in enumerate(claims)}
+    return {f"site {i}": conformance(claim).noise for i, claim in enumerate(claims)}
 
 
-def between(noise: dict[str, Tensor]) -> list[Finding]:
+def between(noise: dict[str, Noise]) -> list[Finding]:
     return alarms(findings_between(noise), ERROR / 2)
 
 
@@ -229,11 +228,31 @@ def test_noise_that_two_sites_share_is_noticed() -> None:
 
 def test_noise_that_cancels_in_the_sum_is_noticed() -> None:
     noise = noises(lambda _: SystemNoise())
-    mean = torch.stack(list(noise.values())).mean(0)
-    cancelling = {name: (z - mean) * math.sqrt(SITES / (SITES - 1)) for name, z in noise.items()}
+    mean = torch.stack([z["A"] for z in noise.values()]).mean(0)
+    cancelling = {
+        name: {"A": (z["A"] - mean) * math.sqrt(SITES / (SITES - 1))} for name, z in noise.items()
+    }
     assert "cancelling noise" in {a.test for a in between(cancelling)}
 
 
 def test_a_little_less_noise_at_all_sites_is_noticed() -> None:
-    noise = {name: 0.95 * z for name, z in noises(lambda _: SystemNoise()).items()}
+    noise = {
+        name: {array: 0.95 * z for array, z in arrays.items()}
+        for name, arrays in noises(lambda _: SystemNoise()).items()
+    }
     assert {a.test for a in between(noise)} >= {"size of all"}
+
+
+@pytest.mark.parametrize("make", [of_torch_seed, of_numpy_seed])
+def test_noise_of_a_short_seed_is_noticed(make: Make) -> None:
+    noise = noises(lambda _: SystemNoise())
+    noise["site 3"] = {name: make(len(z)) for name, z in noise["site 3"].items()}
+    alarm = next(a for a in between(noise) if a.test == "seed")
+    assert alarm.of == ("site 3",)
+
+
+def test_noise_of_a_former_run_is_noticed() -> None:
+    noise = noises(lambda _: SystemNoise())
+    noise["site 3 of an earlier run"] = noise["site 3"]
+    alarm = next(a for a in between(noise) if a.test == "shared noise")
+    assert set(alarm.of) == {"site 3", "site 3 of an earlier run"}
