@@ -132,13 +132,18 @@ def compare(
 def audit(
     run: Run,
     shadows: Shadows = 0,
+    beside: Annotated[
+        list[Path] | None,
+        Option(help="Another run of the same sites, whose noise must be another; may be repeated."),
+    ] = None,
     workers: Workers = None,
     fail_on: FailOnOption = None,
     json: Json = False,
 ) -> None:
-    """Attack what a run released, beside blind controls."""
+    """Attack what a run released, beside blind controls, and test its noise."""
     processes, folder = checked_workers(shadows, workers), checked_folder(run)
-    commands.audit.audit(folder, shadows, processes, fail_on, json)
+    others = tuple(checked_folder(other) for other in beside or ())
+    commands.audit.audit(folder, shadows, others, processes, fail_on, json)
 
 
 def audit_model(

@@ -37,6 +37,8 @@ from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.training.checkpoint import load_network
 
+FREE_RECEIPT = "its receipt does not follow from the ledger's line, so that it could carry data"
+
 
 @dataclass(frozen=True)
 class ClaimedNoise:
@@ -61,6 +63,8 @@ def _charged(entry: Entry | None, release: Release) -> ClaimedNoise:
         fault = "its receipt is not in the ledger, so that nothing covers it"
         return ClaimedNoise(release.noise_multiplier, fault)
     m = getattr(entry.event, "noise_multiplier", None)
+    if not entry.derived:
+        return ClaimedNoise(m, FREE_RECEIPT)
     if entry.charge.round != release.round:
         return ClaimedNoise(m, f"its receipt is that of round {entry.charge.round}")
     # Equal noise on something else is another promise: its sensitivity may be larger.
@@ -80,6 +84,8 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
     entry = entries.get(release.histogram.receipt)
     if entry is None:
         return "the receipt of its histogram is not in the ledger, so that nothing covers it"
+    if not entry.derived:
+        return FREE_RECEIPT
     fits = isinstance(entry.event, (Gaussian, Unprotected))
     if entry.charge.mechanism != LABEL_HISTOGRAM or not fits:
         return (

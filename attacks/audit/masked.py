@@ -1,16 +1,24 @@
 """A masked vector at the server, and the sum that was opened: what they promise, and keep.
 
 Without those of all other sites a masked vector is uniform noise: nothing in it can be attacked.
-What an audit can check is that the ledger covers it, and that the opened sum holds the noise which
-the sites were charged for. The sum is one release of all of them.
+What an audit can check is that it is uniform, that the ledger covers it, and that the opened sum
+holds the noise which the sites were charged for. The sum is one release of all of them.
 """
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from attacks.audit.evidence import FREE_RECEIPT
+from attacks.conformance.finding import Finding
+from attacks.conformance.masked import findings_of_masked
+from attacks.conformance.noise import findings_of
+from attacks.conformance.residual import Residual
 from attacks.epsilon.release import NOISE_CONFIDENCE, PartNoise, noise_of
 from attacks.threats.observation import rows_of
 from dprbft.config.files import load_config
@@ -30,15 +38,22 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors
 
 
-def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
-    """What the server has of a site's masked vector and what that promises; what contradicts the
-    ledger. None where the site sent none, BadInput if it was changed."""
+@dataclass(frozen=True)
+class Masked:
+    """What a masked vector promises, in words, and what its tests say."""
+
+    promised: str
+    fault: str | None  # what contradicts the ledger
+    findings: tuple[Finding, ...]
+
+
+def masked_vector(view: RunView, id: int) -> MaskedRelease | None:
+    """What the server has of a site in a secure sum; None where the site sent nothing, or nothing
+    was opened. BadInput if it was changed."""
     server = server_folder(view.run)
     records = [r for r in read_rounds(server) if id in r.masked]
-    opened = SumFiles(server).opened()
-    if not records or opened is None or view.feature_map is None:
+    if not records or SumFiles(server).opened() is None or view.feature_map is None:
         return None
-    width, classes = view.feature_map.width, view.facts.classes
     path = arrived_file(server, ROUND, id)
     content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != records[-1].masked[id]:
@@ -46,17 +61,28 @@ def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
             f"expected {path} as it was sent, got a damaged or edited file; restore it, or train "
             "the run again"
         )
-    message = MaskedRelease.from_bytes(content, masked_size(width, classes))
-    noise = planned_noise(opened.plan, width, classes)
+    size = masked_size(view.feature_map.width, view.facts.classes)
+    return MaskedRelease.from_bytes(content, size)
+
+
+def masked_evidence(view: RunView, id: int) -> Masked | None:
+    """What a site's masked vector, and the opened sum, promise and keep; None where it sent none,
+    BadInput if it was changed."""
+    message, opened = masked_vector(view, id), SumFiles(server_folder(view.run)).opened()
+    if message is None or opened is None or view.feature_map is None:
+        return None
+    noise = planned_noise(opened.plan, view.feature_map.width, view.facts.classes)
     ledger, fault = ledger_file(view.sites[id].folder), None
     if ledger.is_file() and (entries := Ledger(ledger).account().entries):
         fault = _fault({e.id: e for e in entries}, message, noise)
+    findings = tuple(findings_of_masked(message.numbers))
+    survivors = SumFiles(server_folder(view.run)).survivors() or ()
     promised = (
-        f"what it sent says nothing without the vectors of the other sites; the server "
-        f"opened the sum over {len(records[-1].masked)} sites alone"
+        f"what it sent is uniform as its mask should be; the seeds of the mask were not tested; "
+        f"the server opened the sum over {len(survivors)} sites alone"
     )
     if noise.trust is None:
-        return f"{promised}, without noise", fault
+        return Masked(f"{promised}, without noise", fault, findings)
     part = _noise_of_sum(view.run)
     low, high = part.interval
     promised += (
@@ -65,13 +91,15 @@ def masked_evidence(view: RunView, id: int) -> tuple[str, str | None] | None:
     )
     if part.wrong and fault is None:
         fault = "that is not the noise which was charged for"
-    return promised, fault
+    return Masked(promised, fault, findings)
 
 
 def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -> str | None:
     entry = entries.get(message.receipt)
     if entry is None:
         return "its receipt is not in the ledger, so that nothing covers it"
+    if not entry.derived:
+        return FREE_RECEIPT
     if entry.charge.mechanism != KIND or entry.charge.round != message.round:
         return f"its receipt is for {entry.charge.mechanism}, which does not cover {KIND}"
     if (entry.event, entry.charge.trust) != (noise.event, noise.trust):
@@ -79,10 +107,14 @@ def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -
     return None
 
 
+@dataclass(frozen=True)
+class _Opened:
+    numbers: Mapping[str, tuple[Tensor, Tensor]]  # of the sum, and without noise, by array
+    scale: float  # claimed standard deviation of each number's noise
+
+
 @lru_cache(maxsize=2)
-def _noise_of_sum(run: Path) -> PartNoise:
-    """The noise of the opened sum over its claim, from the exact sums of all its sites: of the
-    whole, or of the part that is most surely wrong."""
+def _opened(run: Path) -> _Opened:
     view, files = RunView(run, load_config(run)), SumFiles(server_folder(run))
     opened, survivors, map_ = files.opened(), files.survivors(), view.feature_map
     assert opened is not None
@@ -99,8 +131,36 @@ def _noise_of_sum(run: Path) -> PartNoise:
     moments = Moments(tensors["A"], tensors["B"], 0.0, tensors["counts"])
     numbers, total = kind.to_numbers(moments), torch.stack(exact).sum(0)
     sizes = [len(total) - classes * (map_.width + 1), classes * map_.width, classes]
-    parts_of = zip(("A", "B", "counts"), numbers.split(sizes), total.split(sizes), strict=True)
-    pairs = {"sum": (numbers, total)} | {name: (of, bare) for name, of, bare in parts_of}
-    confidence, scale = 1 - (1 - NOISE_CONFIDENCE) / len(pairs), noise.scale(len(survivors))
-    parts = [noise_of(name, of, bare, scale, confidence) for name, (of, bare) in pairs.items()]
+    parts = zip(("A", "B", "counts"), numbers.split(sizes), total.split(sizes), strict=True)
+    pairs = {"sum": (numbers, total)} | {name: (of, bare) for name, of, bare in parts}
+    return _Opened(pairs, noise.scale(len(survivors)))
+
+
+@lru_cache(maxsize=2)
+def _noise_of_sum(run: Path) -> PartNoise:
+    """The noise of the opened sum over its claim, from the exact sums of all its sites: of the
+    whole, or of the part that is most surely wrong."""
+    opened = _opened(run)
+    confidence = 1 - (1 - NOISE_CONFIDENCE) / len(opened.numbers)
+    parts = [
+        noise_of(name, of, bare, opened.scale, confidence)
+        for name, (of, bare) in opened.numbers.items()
+    ]
     return min((p for p in parts if p.wrong), key=lambda p: p.odds, default=parts[0])
+
+
+def findings_of_sum(view: RunView) -> list[Finding]:
+    """Whether the noise of an opened sum is what all its sites were charged for; none where no
+    sum, or one without noise, was opened."""
+    files = SumFiles(server_folder(view.run))
+    plan, survivors = files.opened(), files.survivors()
+    if plan is None or survivors is None or not plan.plan.noise_multiplier:
+        return []
+    opened, names = _opened(view.run), tuple(view.sites[id].name for id in survivors)
+    _, A, B, counts = opened.numbers.values()
+    width = B[0].numel() // counts[0].numel()
+    noise = [((of - bare) / opened.scale).double() for of, bare in (A, B, counts)]
+    arrays = {"A": noise[0], "B": noise[1].reshape(-1, width), "counts": noise[2]}
+    return [
+        replace(f, part=f"sum, {f.part}", of=names) for f in findings_of(Residual.of_noise(arrays))
+    ]

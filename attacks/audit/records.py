@@ -3,13 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from attacks.audit.membership import NetworkAudit
 from attacks.audit.verdict import ERROR, MARGIN, Verdict, bar_of, best_of
+from attacks.conformance.company import Noise
+from attacks.conformance.finding import Finding
 from attacks.epsilon.release import ReleaseAudit
 from attacks.inference.labels import LabelAudit
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -47,6 +49,8 @@ class SiteAudit:
     evidence: str
     network: NetworkAudit | None = None
     """Of the network that the site keeps; None where it has none, or too few samples."""
+    findings: tuple[Finding, ...] = ()
+    """Tests of the noise of what it sent (`attacks.conformance`)."""
 
     @property
     def best(self) -> ReconstructionScore | None:
@@ -83,8 +87,9 @@ class SiteAudit:
             name: tuple(ReconstructionScore.from_json(s) for s in record[name])
             for name in ("attacks", "controls")
         }
+        findings = tuple(Finding.from_json(f) for f in record.get("findings", ()))
         fields = {k: v for k, v in record.items() if k not in ("best_attack", "bar")}
-        return cls(**fields | scores | typed)
+        return cls(**fields | scores | typed | {"findings": findings})
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class DrawnAudit:
 
     audit: SiteAudit
     pictures: Mapping[str, bytes]
+    noise: Noise = field(default_factory=dict, compare=False)
+    """Of its release, to be compared with that of others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +109,8 @@ class RunAudit:
     seconds: float
     """Of the last stretch, where it was interrupted."""
     clients: tuple[SiteAudit, ...]
+    findings: tuple[Finding, ...] = ()
+    """Tests of the sites' releases beside each other, and of a sum."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -125,6 +134,7 @@ class RunAudit:
             "false_alarms": ERROR,
             "seconds": self.seconds,
             "clients": [c.to_json() for c in self.clients],
+            "findings": [f.to_json() for f in self.findings],
             "summary": {
                 "best_attack_r2": self._mean(lambda c: c.best),
                 "bar_r2": self._mean(lambda c: c.bar),
@@ -139,4 +149,5 @@ class RunAudit:
     def from_json(cls, record: dict[str, Any]) -> "RunAudit":
         """What `to_json` gave."""
         clients = tuple(SiteAudit.from_json(c) for c in record["clients"])
-        return cls(seconds=record["seconds"], clients=clients)
+        findings = tuple(Finding.from_json(f) for f in record.get("findings", ()))
+        return cls(seconds=record["seconds"], clients=clients, findings=findings)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +18,11 @@ from typing import Any
 import torch
 
 import attacks
+from attacks.audit.conformance import compared
+from attacks.audit.masked import findings_of_sum, masked_vector
 from attacks.audit.records import DrawnAudit, RunAudit, SiteAudit
-from attacks.audit.site import audit_site
+from attacks.audit.site import audit_site, noise_of_site
+from attacks.conformance.finding import Finding
 from attacks.reconstruction.suite import OnProgress
 from dprbft.config.files import load_config
 from dprbft.paths import (
@@ -36,11 +39,19 @@ from dprbft.paths import (
     server_folder,
 )
 from dprbft.run.stages import stages_of
+from dprbft.run.view import RunView
 from dprbft.server.checkpoint import received
 from dprbft.server.records import read_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
-from panas.runtime.store import exclusive, read_tensors, write_bytes, write_json, write_tensors
+from panas.runtime.store import (
+    exclusive,
+    read_tensors,
+    under,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 
 
 def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
@@ -62,13 +73,15 @@ class AuditCheckpoint:
     def known(self, site: int) -> DrawnAudit | None:
         """What was kept of a site; None if nothing was, or it is of another audit."""
         try:
-            pictures, notes = read_tensors(self._file(site))
+            arrays, notes = read_tensors(self._file(site))
         except BadInput:
             return None
         if notes["of"] != self._of:
             return None
         audit = SiteAudit.from_json(json.loads(notes["record"]))
-        return DrawnAudit(audit, {k: v.numpy().tobytes() for k, v in pictures.items()})
+        noise = under(arrays, NOISE)
+        pictures = {k: v.numpy().tobytes() for k, v in arrays.items() if not k.startswith(NOISE)}
+        return DrawnAudit(audit, pictures, noise)
 
     def keep(self, found: DrawnAudit) -> None:
         """Put a site's audit and pictures on disk."""
@@ -77,6 +90,7 @@ class AuditCheckpoint:
             for name, content in found.pictures.items()
         }
         record = json.dumps(found.audit.to_json(), allow_nan=False)
+        arrays |= {f"{NOISE}{name}": z for name, z in found.noise.items()}
         write_tensors(self._file(found.audit.id), arrays, {"of": self._of, "record": record})
 
     def forget(self) -> None:
@@ -87,17 +101,23 @@ class AuditCheckpoint:
         return self._folder / f"client-{site:03d}.safetensors"
 
 
-PICTURES = ("images", "members")
+PICTURES, NOISE = ("images", "members"), "noise."
 
 
 def audit_run(
-    run: Path, *, shadows: int = 0, workers: int = 1, on_progress: OnProgress = lambda _: None
+    run: Path,
+    *,
+    shadows: int = 0,
+    beside: Sequence[Path] = (),
+    workers: int = 1,
+    on_progress: OnProgress = lambda _: None,
 ) -> RunAudit:
     """Attack the last release of every site of a run, and write `audit.json`.
 
     Args:
         run: a run directory, trained.
         shadows: networks that LiRA trains for each site; 0 leaves it out.
+        beside: other runs of the same sites, whose noise must be another.
         workers: processes, of a site each.
         on_progress: told what is being attacked, a short text at a time.
 
@@ -117,11 +137,27 @@ def audit_run(
         unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, shadows))
         audits = _audit_sites(_Work(run, shadows, on_progress), sites, unfinished, workers)
         _write_pictures(audit_pictures(run), audits)
+        clients, findings = _compared(run, audits, beside)
         seconds = round(time.monotonic() - begin, 2)
-        audit = RunAudit(seconds=seconds, clients=tuple(f.audit for f in audits))
+        audit = RunAudit(seconds=seconds, clients=tuple(clients), findings=findings)
         write_json(audit_file(run), audit.to_json())
         unfinished.forget()
     return audit
+
+
+def _compared(
+    run: Path, audits: Sequence[DrawnAudit], beside: Sequence[Path]
+) -> tuple[list[SiteAudit], tuple[Finding, ...]]:
+    """The sites' audits after what they sent was compared, with that of other runs too."""
+    view = RunView(run, load_config(run))
+    noise = {f.audit.name: f.noise for f in audits if f.noise}
+    for other in beside:
+        for site in _sites(other):
+            if z := noise_of_site(other, site.index):
+                noise[f"{site.name} of {other}"] = z
+    vectors = {f.audit.name: masked_vector(view, f.audit.id) for f in audits}
+    masked = {name: v.numbers for name, v in vectors.items() if v is not None}
+    return compared([f.audit for f in audits], noise, masked, findings_of_sum(view))
 
 
 @dataclass(frozen=True)

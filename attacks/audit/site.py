@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from attacks.audit.conformance import Conformance, conformance
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.masked import masked_evidence
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
+from attacks.conformance.company import Noise
+from attacks.conformance.finding import ERROR, alarms
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
 from attacks.inference.labels import audit_labels
 from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
@@ -78,9 +81,24 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
     ledger = check_book(view.sites[id])
     spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None
     job = _Job(view, view.encoded_site(id), spent, on_progress)
-    audit, pictures = _audit_release(job)
+    audit, pictures, noise = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
-    return DrawnAudit(replace(audit, network=network), pictures | curves)
+    return DrawnAudit(replace(audit, network=network), pictures | curves, noise)
+
+
+def noise_of_site(run: Path, id: int) -> Noise:
+    """The noise of a site's last release; none where none was sent, or none is claimed.
+
+    Args:
+        run: the run's directory.
+        id: number of the site, from 0.
+    """
+    view = RunView(run, load_config(run))
+    job = _Job(view, view.encoded_site(id), None, lambda _: None)
+    received = load_release(view, job.site)
+    if received is None:
+        return {}
+    return conformance(_claim(job, received, promise(run, received.release))).noise
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,7 @@ class _Job:
         return self.spec.head(torch_generator(stream(self.config.seed, "head")))
 
 
-def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
+def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes], Noise]:
     public = job.view.public
     about = SiteAudit(
         id=job.site.id,
@@ -119,14 +137,17 @@ def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
     )
     received = load_release(job.view, job.site)
     if received is None:
-        return _of_masked(job, about), {}
+        return _of_masked(job, about), {}, {}
     release, promised = received.release, promise(job.view.run, received.release)
+    claim = _claim(job, received, promised)
+    tested = conformance(claim)
     about = replace(
         about,
         release=release.kind,
         round=release.round,
         noise_multiplier=release.noise_multiplier,
-        claim=_claim(job, received, promised),
+        claim=_audit_claim(job, claim),
+        findings=tested.findings,
         verdict="inconclusive",
         evidence="it was not attacked, which says nothing: an attack learns from at "
         f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
@@ -137,14 +158,15 @@ def _audit_release(job: _Job) -> tuple[SiteAudit, dict[str, bytes]]:
         attacked.evidence,
         about.claim,
         job.spent,
-        _fault(job, release, promised),
+        _fault(job, release, promised, tested),
     )
     if draw is None:
-        return replace(attacked, verdict=verdict, evidence=evidence), {}
+        return replace(attacked, verdict=verdict, evidence=evidence), {}, tested.noise
     if kind_named(release.kind).READS == "public":
         evidence = f"no private row was released, public rows only; {evidence}"
     title = f"{job.name}, {release.kind}, {_epsilon(job.spent)}: {verdict}"
-    return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
+    attacked = replace(attacked, verdict=verdict, evidence=evidence)
+    return attacked, {"images": draw(title)}, tested.noise
 
 
 def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
@@ -154,8 +176,11 @@ def _of_masked(job: _Job, about: SiteAudit) -> SiteAudit:
     masked = masked_evidence(job.view, job.site.id)
     if masked is None:
         return about
-    verdict, evidence = with_claim("masked", masked[0], None, job.spent, masked[1])
-    return replace(about, verdict=verdict, evidence=evidence)
+    sites = len(job.view.sites)
+    found = [str(alarm) for alarm in alarms(masked.findings, ERROR / 2 / sites)]
+    fault = masked.fault or next(iter(found), None)
+    verdict, evidence = with_claim("masked", masked.promised, None, job.spent, fault)
+    return replace(about, verdict=verdict, evidence=evidence, findings=masked.findings)
 
 
 def _epsilon(spent: float | None) -> str:
@@ -164,11 +189,13 @@ def _epsilon(spent: float | None) -> str:
     return f"epsilon {spent:.3g}" if math.isfinite(spent) else "infinite epsilon"
 
 
-def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:
+def _fault(job: _Job, release: Release, promised: ClaimedNoise, tested: Conformance) -> str | None:
     """What contradicts the ledger: of the release, or of the label histogram beside it."""
     scale, histogram = histogram_scale(job.view.run, release), release.histogram
-    if promised.fault or histogram is None or scale is None:
-        return promised.fault
+    found = [str(alarm) for alarm in tested.alarms(len(job.view.sites))]
+    fault = promised.fault or next(iter(found), None)
+    if fault or histogram is None or scale is None:
+        return fault
     train = job.site.train
     exact = unit_counts(train.y, train.groups, train.classes)
     part = noise_of("label histogram", histogram.counts, exact, scale)
@@ -258,13 +285,12 @@ def _weaker(
     return known
 
 
-def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudit | None:
-    """The audit of what was charged for a release; None where that promises nothing."""
+def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseClaim | None:
+    """What was charged for a release, and the truth; None where that promises nothing."""
     release, samples = received.release, job.site.train
     if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
-    job.on_progress(f"{job.name}: noise and claim of the release")
-    claim = ReleaseClaim(
+    return ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
         truth=Rows(rows_of(received.made_by, samples), samples.y, samples.groups),
@@ -272,6 +298,12 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
         noise_multiplier=promised.noise_multiplier,
         compression=job.config.federation.compression,
     )
+
+
+def _audit_claim(job: _Job, claim: ReleaseClaim | None) -> ReleaseAudit | None:
+    if claim is None:
+        return None
+    job.on_progress(f"{job.name}: noise and claim of the release")
     return audit_release(claim, confidence=1 - FALSE_ALARMS / len(job.view.sites))
 
 

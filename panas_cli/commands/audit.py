@@ -4,7 +4,7 @@ With `--fail-on leak` a leak is exit code 1, for use in continuous integration; 
 found is printed and written all the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import typer
@@ -31,12 +31,20 @@ FAILS: dict[FailOn, tuple[str, ...]] = {
 }
 
 
-def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: bool) -> None:
+def audit(
+    run: Path,
+    shadows: int,
+    beside: Sequence[Path],
+    workers: int,
+    fail_on: FailOn | None,
+    json: bool,
+) -> None:
     """Attack what a run released, beside blind controls.
 
     Args:
         run: directory of a trained run.
         shadows: networks that LiRA trains; 0 leaves it out.
+        beside: other runs of the same sites, whose noise must be another.
         workers: processes, at least 1.
         fail_on: verdict from which on the exit code is 1; None: never.
         json: print one JSON object.
@@ -53,7 +61,9 @@ def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: b
 
     with Display() as display, timed(run, "audit", whole, anew=True):
         display.stage("audit", steps(config.federation.clients, workers))
-        result = audit_run(run, shadows=shadows, workers=workers, on_progress=display.report)
+        result = audit_run(
+            run, shadows=shadows, beside=beside, workers=workers, on_progress=display.report
+        )
     if json:
         print_json(result.to_json())
     else:

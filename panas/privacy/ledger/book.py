@@ -14,7 +14,7 @@ from typing import Any
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.chain import VERSION, Chain
-from panas.privacy.ledger.charge import Charge, Entry
+from panas.privacy.ledger.charge import Charge, Entry, number_of
 from panas.privacy.ledger.replica import Replica
 from panas.runtime.errors import BadInput
 
@@ -136,7 +136,9 @@ class Book:
                 if self.terms is None:
                     raise ValueError("a charge comes after the account")
                 self.numbers[r["id"]] = len(self.entries)
-                self.entries.append(Entry(r["id"], r["time"], Charge.from_json(r)))
+                derived = r["id"] == number_of(self.name, r)
+                entry = Entry(r["id"], r["time"], Charge.from_json(r), derived=derived)
+                self.entries.append(entry)
             elif r["kind"] == "again":
                 self.again[r["id"]] = self.again.get(r["id"], 0) + 1
                 self.entries[self.numbers[r["id"]]]  # KeyError unless there is one

@@ -1,5 +1,7 @@
 """What is charged to an account, before and after it stands in the ledger; and its receipt."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -118,6 +120,20 @@ def covers(paid: Charge, wanted: Charge) -> bool:
     return wanted.event.noise_multiplier >= paid.event.noise_multiplier
 
 
+def number_of(ledger: str, line: Mapping[str, Any]) -> str:
+    """The number of a charge: 32 hexadecimal digits that follow from its line in the ledger.
+
+    It leaves the site in receipts. So it is a hash, of which nothing can be chosen but by trial.
+
+    Args:
+        ledger: what the ledger is called, drawn at random and known at the site alone.
+        line: of the charge; its place in the file plays no part.
+    """
+    said = {k: v for k, v in line.items() if k not in ("id", "n", "previous")}
+    content = json.dumps([ledger, said], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A charge as it stands in the ledger."""
@@ -126,6 +142,7 @@ class Entry:
     time: float  # seconds since 1970
     charge: Charge
     finished: bool = False  # whether its end was noted
+    derived: bool = True  # whether the id is `number_of` its line
 
     @property
     def event(self) -> Event:

@@ -11,7 +11,6 @@ What a ledger refuses: shares that a budget for life does not hold, events that 
 """
 
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import UNIT, Account, number, within
 from panas.privacy.ledger.book import Book, Note, book_of
-from panas.privacy.ledger.charge import ISSUER, Charge, Receipt, covers
+from panas.privacy.ledger.charge import ISSUER, Charge, Receipt, covers, number_of
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
 
@@ -214,10 +213,10 @@ class Ledger:
                 book.append({"kind": "again", "id": entry.id, "time": time.time()})
                 return self._receipt(book, entry.id, entry.charge)
             check_fits(account, charge, self.path)
-            id = uuid.uuid4().hex
-            line = {"kind": "charge", "id": id, "time": time.time()}
-            line |= charge.to_json(relation=account.relation)
-            book.append({**line, "accountant": ACCOUNTANT})
+            line = {"kind": "charge", "time": time.time(), "count": len(account.entries) + 1}
+            line |= charge.to_json(relation=account.relation) | {"accountant": ACCOUNTANT}
+            id = number_of(book.name, line)
+            book.append({"kind": "charge", "id": id, **line})
             return self._receipt(book, id, charge)
 
     def _receipt(self, book: Book, id: str, charge: Charge) -> Receipt:
