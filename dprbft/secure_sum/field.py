@@ -20,6 +20,8 @@ BITS = 128
 SIZE = BITS // 8
 _MODULUS = (1 << BITS) | 0x87
 _TOP = 1 << BITS
+LONGEST = 1024
+"""Bits of a number in between, about: to reduce it at every step would take longer."""
 
 
 def values_at(coefficients: Sequence[bytes], points: Sequence[int]) -> list[bytes]:
@@ -32,10 +34,14 @@ def values_at(coefficients: Sequence[bytes], points: Sequence[int]) -> list[byte
     numbers = [int.from_bytes(c, "big") for c in reversed(coefficients)]
     results = []
     for point in points:
-        value = 0
+        shifts = [i for i in range(point.bit_length()) if point >> i & 1]
+        value = 0  # as a polynomial that is reduced now and then
         for number in numbers:
-            value = _times_small(value, point) ^ number
-        results.append(value.to_bytes(SIZE, "big"))
+            product = number
+            for shift in shifts:
+                product ^= value << shift
+            value = product if product.bit_length() < LONGEST else _reduced(product)
+        results.append(_reduced(value).to_bytes(SIZE, "big"))
     return results
 
 
