@@ -1,0 +1,211 @@
+"""Learning what two views have in common, and the search for the network that learns it best.
+
+The loss is SimCLR's: of all other views of a batch, the one of the same thing is to be nearest.
+Source: Chen and others 2020, equation 1.
+
+Every epoch draws its own pictures from its number. So training goes on after a kill where the
+last epoch ended, and nothing depends on where it was cut.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from experiments.encoder.network import GRID, PROJECTED, EncoderNetwork, space
+from experiments.encoder.tasks import Task, by_vectors
+from experiments.encoder.views import Bank, pairs
+from panas.architecture.genome import Genome
+from panas.evolution.genetic import evolve
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
+from panas.evolution.toolbox import SearchProblem
+from panas.runtime.execution import Execution
+from panas.runtime.journal import open_journal
+
+LAST = "training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a network learns."""
+
+    epochs: int
+    steps: int = 100  # of an epoch
+    batch: int = 192  # pairs
+    bank: int = 6000  # fields and masks of an epoch
+    rate: float = 3e-3  # of AdamW, along a cosine
+    decay: float = 1e-4
+    temperature: float = 0.2
+    seed: int = 0
+
+
+SHORT = Plan(epochs=1, steps=40, bank=4000)
+"""The training that gives a genome its fitness."""
+
+SEARCH = EvolutionConfig(
+    population=6, generations=3, initial=6, offspring=3, rungs=(), seeding=1, screening=10
+)
+
+
+class Learner(nn.Module):
+    """A network, and what projects its vectors for the loss.
+
+    Args:
+        genome: of the network.
+        seed: of its first weights.
+    """
+
+    def __init__(self, genome: Genome, seed: int) -> None:
+        super().__init__()
+        g = torch.Generator().manual_seed(seed)
+        self.network = EncoderNetwork(genome, g)
+        outputs = self.network.outputs
+        self.project = nn.Sequential(
+            nn.Linear(outputs, 256, bias=False),
+            nn.BatchNorm1d(256),
+            nn.ReLU(),
+            nn.Linear(256, PROJECTED),
+        )
+        for layer in (self.project[0], self.project[3]):
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5, generator=g)
+
+    def forward(self, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n k"]:
+        """Unit vectors that the loss compares."""
+        return F.normalize(self.project(self.network(x)), dim=1)
+
+
+def contrast(
+    a: Float[Tensor, "n k"], b: Float[Tensor, "n k"], temperature: float
+) -> Float[Tensor, ""]:
+    """The loss of pairs of unit vectors.
+
+    Args:
+        a: first views.
+        b: second views.
+        temperature: that similarities are divided by.
+    """
+    n, z = len(a), torch.cat([a, b])
+    similar = (z @ z.T / temperature).fill_diagonal_(-torch.inf)
+    return F.cross_entropy(similar, torch.arange(2 * n).roll(n))
+
+
+def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan: Plan) -> float:
+    """One epoch; its mean loss.
+
+    Args:
+        learner: is changed.
+        optimiser: of its parameters.
+        number: of the epoch, from 0 on.
+        plan: how it learns.
+    """
+    g = torch.Generator().manual_seed(7919 * plan.seed + number + 1)
+    bank, total, steps = Bank.drawn(plan.bank, g), 0.0, plan.epochs * plan.steps
+    learner.train()
+    for i in range(plan.steps):
+        step = number * plan.steps + i
+        warm = min(1.0, (step + 1) / min(100, steps / 5))
+        for group in optimiser.param_groups:
+            group["lr"] = plan.rate * warm * 0.5 * (1 + np.cos(np.pi * step / steps))
+        views = torch.cat(pairs(bank, plan.batch, g)) * 2 - 1
+        views = views.contiguous(memory_format=torch.channels_last)
+        a, b = learner(views).chunk(2)
+        loss = contrast(a, b, plan.temperature)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.item()
+    return total / plan.steps
+
+
+def fresh(genome: Genome, plan: Plan) -> tuple[Learner, torch.optim.Optimizer]:
+    """A learner at its beginning, and its optimiser."""
+    learner = Learner(genome, plan.seed).to(memory_format=torch.channels_last)
+    return learner, torch.optim.AdamW(
+        learner.parameters(), lr=plan.rate, weight_decay=plan.decay
+    )
+
+
+def trained(
+    genome: Genome, plan: Plan, folder: Path, tell: Callable[[str], None]
+) -> EncoderNetwork:
+    """The network after all epochs; goes on from the last one that the folder has.
+
+    Args:
+        genome: of the network.
+        plan: how it learns.
+        folder: of checkpoints.
+        tell: told of each epoch.
+    """
+    learner, optimiser = fresh(genome, plan)
+    path, done = folder / f"{LAST}.pt", 0
+    said = {"genome": str(genome), **asdict(plan)}
+    if path.is_file():
+        state = torch.load(path, weights_only=True)
+        if state["said"] != said:
+            raise SystemExit(f"expected a training of {said} in {path}, got {state['said']}")
+        learner.load_state_dict(state["learner"])
+        optimiser.load_state_dict(state["optimiser"])
+        done = state["done"]
+    for number in range(done, plan.epochs):
+        loss = epoch(learner, optimiser, number, plan)
+        state = {"learner": learner.state_dict(), "optimiser": optimiser.state_dict()}
+        torch.save({**state, "done": number + 1, "said": said}, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+        tell(f"epoch {number + 1} of {plan.epochs}: loss {loss:.3f}")
+    return learner.network.eval()
+
+
+def vectors(network: nn.Module, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n e"]:
+    """A network's vectors of pictures in [0, 1]."""
+    network.eval()
+    with torch.inference_mode():
+        parts = [network((part * 2 - 1).contiguous()) for part in x.split(250)]
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class ProbeFitness:
+    """Mean accuracy on held-out tasks of a network after a short training."""
+
+    tasks: list[Task]
+    plan: Plan
+
+    def __call__(self, genome: Genome) -> float:
+        """The fitness of a genome."""
+        learner, optimiser = fresh(genome, self.plan)
+        for number in range(self.plan.epochs):
+            epoch(learner, optimiser, number, self.plan)
+        scores = [by_vectors(vectors(learner.network, t.x), t.y) for t in self.tasks]
+        return sum(scores) / len(scores)
+
+
+def searched(
+    tasks: list[Task], folder: Path, tell: Callable[[str], None]
+) -> EvolutionResult:
+    """The search; goes on from what the folder has.
+
+    Args:
+        tasks: that decide.
+        folder: of its journal.
+        tell: told of each generation.
+    """
+
+    def said(record: GenerationRecord) -> None:
+        tell(f"generation {record.generation}: {record.best:.4f} {record.best_genome}")
+
+    problem = SearchProblem(space(), ProbeFitness(tasks, SHORT))
+    header = {"plan": asdict(SHORT), "search": asdict(SEARCH), "grid": GRID}
+    header["search"]["rungs"] = []
+    with open_journal(folder / "search.jsonl", header) as journal:
+        execution = Execution[GenerationRecord](
+            journal=journal,
+            on_progress=said,
+            on_candidate=lambda i, n: tell(f"candidate {i} of {n}"),
+        )
+        rng = np.random.default_rng(SHORT.seed)
+        return evolve(problem, config=SEARCH, rng=rng, execution=execution)
