@@ -10,8 +10,8 @@
 | blobs | closed curves of a few frequencies about a centre |
 | parts | unions of ellipses and boxes, often symmetric |
 
-Source: Baradad and others 2021 (learning to see by looking at noise); Lee, Mumford and Huang 2001.
-All arrays are float32, fields (n, 3, s, s) in [0, 1] and masks (n, 2, s, s): a whole and its inside.
+Source: Baradad and others 2021 (learning to see by looking at noise); Lee and others 2001.
+Fields are float32 arrays (n, 3, s, s) in [0, 1], masks (n, 2, s, s): a whole and its inside.
 """
 
 import math
@@ -112,9 +112,7 @@ def flat(n: int, g: Generator) -> Float[Tensor, "n 3 s s"]:
     return grey.lerp(colour, uniform((n, 1, 1, 1), 0, 1, g)).repeat(1, 1, SIDE, SIDE)
 
 
-def leaves(
-    n: int, textures: Float[Tensor, "m 3 s s"], g: Generator
-) -> Float[Tensor, "n 3 s s"]:
+def leaves(n: int, textures: Float[Tensor, "m 3 s s"], g: Generator) -> Float[Tensor, "n 3 s s"]:
     """Ellipses and boxes that cover each other, each with a colour or a texture of its own.
 
     Args:

@@ -115,12 +115,19 @@ def haze(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
     body = torch.maximum(body, body.flip(3)).expand(n, -1, -1, -1)
     mask = p.moved(body, (0.08, 0.2, 0.1, 0.08), g)
     ribs = p.moved(p.gratings(1, g).mean(1, keepdim=True).expand(n, -1, -1, -1), BENT, g)
-    spot = F.interpolate(torch.rand(n, 1, 5, 5, generator=g), size=(p.SIDE, p.SIDE), mode="bicubic")
-    spot = (spot - 0.5).clamp(min=0) * (y == 1)[:, None, None, None]
-    smooth = F.interpolate(torch.randn(n, 1, 3, 3, generator=g), size=(p.SIDE, p.SIDE), mode="bicubic")
+    spot = (_smooth(torch.rand(n, 1, 5, 5, generator=g)) - 0.5).clamp(min=0) * (y == 1)[
+        :, None, None, None
+    ]
+    smooth = F.interpolate(
+        torch.randn(n, 1, 3, 3, generator=g), size=(p.SIDE, p.SIDE), mode="bicubic"
+    )
     x = 0.25 + 0.3 * mask + 0.2 * mask * ribs + 0.1 * smooth + 0.35 * mask * spot
     x = x * torch.exp2(0.4 * torch.randn(n, 1, 1, 1, generator=g))
     return (x + 0.03 * torch.randn(x.shape, generator=g)).clamp(0, 1).expand(-1, 3, -1, -1)
+
+
+def _smooth(coarse: Tensor) -> Tensor:
+    return F.interpolate(coarse, size=(p.SIDE, p.SIDE), mode="bicubic")
 
 
 TASKS: dict[str, Drawn] = {

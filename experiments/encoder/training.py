@@ -125,9 +125,7 @@ def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan:
 def fresh(genome: Genome, plan: Plan) -> tuple[Learner, torch.optim.Optimizer]:
     """A learner at its beginning, and its optimiser."""
     learner = Learner(genome, plan.seed).to(memory_format=torch.channels_last)
-    return learner, torch.optim.AdamW(
-        learner.parameters(), lr=plan.rate, weight_decay=plan.decay
-    )
+    return learner, torch.optim.AdamW(learner.parameters(), lr=plan.rate, weight_decay=plan.decay)
 
 
 def trained(
@@ -184,9 +182,7 @@ class ProbeFitness:
         return sum(scores) / len(scores)
 
 
-def searched(
-    tasks: list[Task], folder: Path, tell: Callable[[str], None]
-) -> EvolutionResult:
+def searched(tasks: list[Task], folder: Path, tell: Callable[[str], None]) -> EvolutionResult:
     """The search; goes on from what the folder has.
 
     Args:

@@ -102,9 +102,7 @@ def composed(
     return behind.lerp(fill, mask[:, :1]).lerp(inside, mask[:, 1:])
 
 
-def lit(
-    x: Float[Tensor, "n 3 s s"], grey: Tensor, g: Generator
-) -> Float[Tensor, "n 3 s s"]:
+def lit(x: Float[Tensor, "n 3 s s"], grey: Tensor, g: Generator) -> Float[Tensor, "n 3 s s"]:
     """Pictures in another light, some of them blurred or noisy; mirrored where in colour.
 
     Args:
