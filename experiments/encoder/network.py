@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from experiments.encoder.processes import SIDE
@@ -26,6 +27,7 @@ from panas.features.gabor import bank_of, gabor_filters
 GRID = 2
 INPUT = 51  # channels behind the stem: 16 moduli and 1 average of each of 3 colours
 HALF = SIDE // 2
+LARGE = 1000  # numbers of a tensor that is kept in 16 bits
 PROJECTED = 128  # numbers that the loss compares
 WIDTHS, FULL = (64, 128), (32, 64, 128)
 MOST_MACS, MOST_PARAMETERS = 25_000_000, 430_000
@@ -135,9 +137,33 @@ class EncoderNetwork(nn.Module):
         return F.adaptive_avg_pool2d(maps, GRID).flatten(1)
 
 
-def export(network: nn.Module, path: Path) -> int:
+class Stored(nn.Module):
+    """A network whose large weights are kept in 16 bits, and used in 32.
+
+    Args:
+        network: is rounded.
+    """
+
+    def __init__(self, network: EncoderNetwork) -> None:
+        super().__init__()
+        self.used = [network]  # in a list: its weights are not this module's
+        self.names = []
+        for name, tensor in network.state_dict().items():
+            large = tensor.numel() >= LARGE and not name.startswith("stem")
+            self.names.append(name)
+            self.register_buffer(f"w{len(self.names)}", tensor.half() if large else tensor)
+
+    def forward(self, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n e"]:
+        """Vectors of pictures."""
+        weights = {name: getattr(self, f"w{i}") for i, name in enumerate(self.names, start=1)}
+        weights = {name: w.float() if w.is_floating_point() else w for name, w in weights.items()}
+        return functional_call(self.used[0], weights, (x,))
+
+
+def export(network: EncoderNetwork, path: Path) -> int:
     """Write a program that `--encoder` takes; its bytes."""
-    program = torch.export.export(network.eval(), (torch.zeros(1, 3, SIDE, SIDE),))
+    stored = Stored(network.eval().to(memory_format=torch.contiguous_format)).eval()
+    program = torch.export.export(stored, (torch.zeros(1, 3, SIDE, SIDE),))
     content = io.BytesIO()
     said = '{"size": 32, "channels": 3, "mean": 0.5, "std": 0.5}'
     torch.export.save(program, content, extra_files={"encoder.json": said})

@@ -209,13 +209,6 @@ def fields(n: int, g: Generator) -> Float[Tensor, "n 3 s s"]:
     return both[torch.randperm(n, generator=g)]
 
 
-def masks(n: int, g: Generator) -> Float[Tensor, "n 2 s s"]:
-    """Of all processes that cut."""
-    k = n // 3
-    both = torch.cat([strokes(n - 2 * k, g), blobs(k, g), parts(k, g)])
-    return both[torch.randperm(n, generator=g)]
-
-
 def moved(
     x: Float[Tensor, "n c s s"], most: tuple[float, float, float, float], g: Generator
 ) -> Float[Tensor, "n c s s"]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from experiments.encoder import processes as p
-from experiments.encoder.views import Bank, composed, lit
+from experiments.encoder.views import KINDS, Bank, composed, lit
 from panas.features.axes import fit_axes
 from panas.features.images import fit_gabor
 
@@ -65,9 +65,9 @@ def garments(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
 
 def things(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
     """Objects in colour before anything."""
-    prototypes = p.masks(3 * CLASSES, g)
+    prototypes = torch.cat([kind(CLASSES, g) for kind in KINDS])
     tones = p.flat(CLASSES, g)[y]
-    which, n = 3 * y + torch.randint(3, y.shape, generator=g), len(y)
+    which, n = y + CLASSES * torch.randint(len(KINDS), y.shape, generator=g), len(y)
     fill, inside, behind = (bank.filling(n, g) for _ in range(3))
     fill = fill.lerp(tones, p.uniform((n, 1, 1, 1), 0, 0.6, g))
     mask = p.moved(prototypes[which], (0.3, 0.4, 0.3, 0.08), g)

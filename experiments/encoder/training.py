@@ -7,6 +7,7 @@ Every epoch draws its own pictures from its number. So training goes on after a 
 last epoch ended, and nothing depends on where it was cut.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 
 from experiments.encoder.network import GRID, PROJECTED, EncoderNetwork, space
 from experiments.encoder.tasks import Task, by_vectors
-from experiments.encoder.views import Bank, pairs
+from experiments.encoder.views import GROUP, Bank, pairs
 from panas.architecture.genome import Genome
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
@@ -36,7 +37,7 @@ class Plan:
 
     epochs: int
     steps: int = 100  # of an epoch
-    batch: int = 192  # pairs
+    groups: int = 4  # of `views.GROUP` pairs, of a step
     bank: int = 6000  # fields and masks of an epoch
     rate: float = 3e-3  # of AdamW, along a cosine
     decay: float = 1e-4
@@ -73,6 +74,7 @@ class Learner(nn.Module):
         )
         for layer in (self.project[0], self.project[3]):
             nn.init.normal_(layer.weight, std=layer.in_features**-0.5, generator=g)
+        nn.init.zeros_(self.project[3].bias)
 
     def forward(self, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n k"]:
         """Unit vectors that the loss compares."""
@@ -89,9 +91,12 @@ def contrast(
         b: second views.
         temperature: that similarities are divided by.
     """
-    n, z = len(a), torch.cat([a, b])
-    similar = (z @ z.T / temperature).fill_diagonal_(-torch.inf)
-    return F.cross_entropy(similar, torch.arange(2 * n).roll(n))
+    z = torch.cat([part.view(-1, GROUP, part.shape[1]) for part in (a, b)], 1)
+    similar = z @ z.transpose(1, 2) / temperature
+    similar = similar.masked_fill(torch.eye(2 * GROUP).bool(), -torch.inf)
+    return F.cross_entropy(
+        similar.flatten(0, 1), torch.arange(2 * GROUP).roll(GROUP).repeat(len(z))
+    )
 
 
 def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan: Plan) -> float:
@@ -110,8 +115,8 @@ def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan:
         step = number * plan.steps + i
         warm = min(1.0, (step + 1) / min(100, steps / 5))
         for group in optimiser.param_groups:
-            group["lr"] = plan.rate * warm * 0.5 * (1 + np.cos(np.pi * step / steps))
-        views = torch.cat(pairs(bank, plan.batch, g)) * 2 - 1
+            group["lr"] = plan.rate * warm * 0.5 * (1 + math.cos(math.pi * step / steps))
+        views = torch.cat(pairs(bank, plan.groups, g)) * 2 - 1
         views = views.contiguous(memory_format=torch.channels_last)
         a, b = learner(views).chunk(2)
         loss = contrast(a, b, plan.temperature)

@@ -1,8 +1,11 @@
 """What is the same in two pictures: pairs of views of a random scene, or of a random object.
 
-Two views of a scene are parts of one field. Two views of an object have its masks, bent anew; each
-may have another filling and another background, so that the shape is what both have in common.
-Grey pairs are not mirrored: where pictures have no colour, as of letters, the side often matters.
+Two views of a scene are parts of one field. Two views of an object have its masks, bent anew; in
+half of the pairs each has a filling of its own, so that the shape is all that both share.
+
+Pairs come in groups of one style (scenes or objects of one kind of mask; grey or in colour), and
+are told apart within their group alone: between styles that would teach nothing. Grey pairs are
+not mirrored: where pictures have no colour, as of letters, the side often matters.
 """
 
 from dataclasses import dataclass
@@ -14,40 +17,40 @@ from torch.nn import functional as F
 
 from experiments.encoder.processes import (
     Generator,
+    blobs,
     chance,
     fields,
     flat,
-    masks,
     moved,
+    parts,
+    strokes,
     uniform,
 )
 
-SCENES, GREY = 0.35, 0.5  # shares of pairs
+GROUP = 48  # pairs of one style
+SCENES, GREY = 0.3, 0.5  # shares of groups
 OBJECT = (0.3, 0.3, 0.2, 0.05)  # angle, scale, shift and bend of a view's mask
 SCENE = (0.3, 0.5, 0.4, 0.03)
-KEPT, DARK = 0.6, 0.4  # that a view has the pair's own filling; that its background is dark
+KEPT, DARK = 0.5, 0.5  # pairs of one filling; grey groups before black
 LUMA = torch.tensor([0.3, 0.59, 0.11])[None, :, None, None]
+PART = 1000  # that are drawn at once
+SHARES = (SCENES, GREY, DARK)
+KINDS = (strokes, blobs, parts)
 
 
 @dataclass(frozen=True)
 class Bank:
-    """Fields and masks that pairs are made of."""
+    """Fields and masks that pairs are made of; masks by kind."""
 
     fields: Float[Tensor, "n 3 s s"]
-    masks: Float[Tensor, "n 2 s s"]
+    masks: tuple[Float[Tensor, "m 2 s s"], ...]
 
     @staticmethod
-    def drawn(n: int, g: Generator, part: int = 1000) -> "Bank":
-        """A bank of n fields and n masks.
-
-        Args:
-            n: of each.
-            g: draws.
-            part: that are drawn at once.
-        """
-        drawn = [(fields(part, g), masks(part, g)) for _ in range(n // part)]
-        first, second = zip(*drawn, strict=True)
-        return Bank(torch.cat(first), torch.cat(second))
+    def drawn(n: int, g: Generator) -> "Bank":
+        """A bank of n fields and as many masks, n a multiple of `PART`."""
+        some = torch.cat([fields(PART, g) for _ in range(n // PART)])
+        each = [PART // len(KINDS)] * (n // PART)
+        return Bank(some, tuple(torch.cat([kind(m, g) for m in each]) for kind in KINDS))
 
     def filling(self, n: int, g: Generator) -> Float[Tensor, "n 3 s s"]:
         """Fields, most of them with less contrast or of one colour."""
@@ -57,32 +60,40 @@ class Bank:
 
 
 def pairs(
-    bank: Bank, n: int, g: Generator
+    bank: Bank, groups: int, g: Generator
 ) -> tuple[Float[Tensor, "n 3 s s"], Float[Tensor, "n 3 s s"]]:
-    """Two views of each of n scenes and objects.
+    """Two views of each of `groups` times `GROUP` scenes or objects, group after group.
 
     Args:
         bank: that they are made of.
-        n: pairs.
+        groups: how many.
         g: draws.
     """
-    scene, grey = chance(n, SCENES, g), chance(n, GREY, g)
-    field = bank.fields[torch.randint(len(bank.fields), (n,), generator=g)]
-    mask = bank.masks[torch.randint(len(bank.masks), (n,), generator=g)]
-    fill, inside = bank.filling(n, g), bank.filling(n, g)
+    both = [group(bank, g) for _ in range(groups)]
+    first, second = zip(*both, strict=True)
+    return torch.cat(first), torch.cat(second)
+
+
+def group(bank: Bank, g: Generator) -> tuple[Tensor, Tensor]:
+    """The views of one group."""
+    n, (scenes, greys, dark) = GROUP, (torch.rand(3, generator=g) < torch.tensor(SHARES)).tolist()
+    grey = torch.full((n, 1, 1, 1), greys)
+    if scenes:
+        field = bank.fields[torch.randint(len(bank.fields), (n,), generator=g)]
+        first, second = (lit(moved(field, SCENE, g), grey, g) for _ in range(2))
+        return first, second
+    kind = bank.masks[int(torch.randint(len(bank.masks), (), generator=g))]
+    mask = kind[torch.randint(len(kind), (n,), generator=g)]
+    fill, inside, kept = bank.filling(n, g), bank.filling(n, g), chance(n, KEPT, g)
     views = []
     for _ in range(2):
-        kept = chance(n, KEPT, g)
         own = torch.where(kept, fill, bank.filling(n, g))
         within = torch.where(kept, inside, bank.filling(n, g))
-        shown = composed(moved(mask, OBJECT, g), own, within, background(bank, grey, n, g))
-        views.append(lit(torch.where(scene, moved(field, SCENE, g), shown), grey, g))
+        behind = bank.filling(n, g)
+        if greys and dark:
+            own, within, behind = 0.3 + 0.7 * own, 0.3 + 0.7 * within, torch.zeros_like(behind)
+        views.append(lit(composed(moved(mask, OBJECT, g), own, within, behind), grey, g))
     return views[0], views[1]
-
-
-def background(bank: Bank, grey: Tensor, n: int, g: Generator) -> Float[Tensor, "n 3 s s"]:
-    """Behind an object: a field, or one colour; often black where the picture is grey."""
-    return bank.filling(n, g) * ~(grey & chance(n, DARK, g))
 
 
 def composed(
