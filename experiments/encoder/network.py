@@ -30,7 +30,7 @@ HALF = SIDE // 2
 LARGE = 1000  # numbers of a tensor that is kept in 16 bits
 PROJECTED = 128  # numbers that the loss compares
 WIDTHS, FULL = (64, 128), (32, 64, 128)
-MOST_MACS, MOST_PARAMETERS = 25_000_000, 430_000
+MOST_MACS, MOST_PARAMETERS = 12_500_000, 430_000
 
 
 class Stem(nn.Module):

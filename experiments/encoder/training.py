@@ -36,20 +36,20 @@ class Plan:
     """How a network learns."""
 
     epochs: int
-    steps: int = 100  # of an epoch
+    steps: int = 50  # of an epoch
     groups: int = 4  # of `views.GROUP` pairs, of a step
-    bank: int = 6000  # fields and masks of an epoch
+    bank: int = 3000  # fields and masks of an epoch
     rate: float = 3e-3  # of AdamW, along a cosine
     decay: float = 1e-4
     temperature: float = 0.2
     seed: int = 0
 
 
-SHORT = Plan(epochs=1, steps=40, bank=4000)
+SHORT = Plan(epochs=1, steps=24, bank=2000)
 """The training that gives a genome its fitness."""
 
 SEARCH = EvolutionConfig(
-    population=6, generations=3, initial=6, offspring=3, rungs=(), seeding=1, screening=10
+    population=5, generations=2, initial=5, offspring=3, rungs=(), seeding=1, screening=10
 )
 
 

@@ -73,7 +73,7 @@ def test_the_file_is_an_encoder_of_the_same_vectors(tmp_path: Path, bank: views.
 
 @pytest.mark.slow
 def test_the_largest_network_of_the_space_stays_below_a_megabyte(tmp_path: Path):
-    genome = Genome.parse("max-full128-full128-full64-full128-full32", BLOCKS)
+    genome = Genome.parse("avg-full64-full128-avg-full128-full128", BLOCKS)
     assert space().allows(genome)
     assert export(EncoderNetwork(genome, generator()), tmp_path / "encoder.pt2") < 1 << 20
 
