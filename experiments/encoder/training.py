@@ -41,7 +41,7 @@ class Plan:
     bank: int = 3000  # fields and masks of an epoch
     rate: float = 3e-3  # of AdamW, along a cosine
     decay: float = 1e-4
-    temperature: float = 0.2
+    temperature: float = 0.1
     seed: int = 0
 
 
