@@ -36,6 +36,9 @@ MOST_MACS, MOST_PARAMETERS = 12_500_000, 430_000
 class Stem(nn.Module):
     """Square roots of Gabor moduli of luminance and opponent colours, and the colours' averages."""
 
+    filters: Tensor
+    colours: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.side = bank_of((3, SIDE, SIDE)).side

@@ -77,8 +77,8 @@ def things(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
 def surfaces(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
     """Noise whose spectrum is the class's, in any colours."""
     angle, stretch, power = (
-        p.uniform((CLASSES,), *bounds, g)[y][:, None, None]
-        for bounds in ((0, math.pi), (0, 2), (-2, -0.5))
+        p.uniform((CLASSES,), low, high, g)[y][:, None, None]
+        for low, high in ((0, math.pi), (0, 2), (-2, -0.5))
     )
     n, f = len(y), torch.fft.fftfreq(p.SIDE) * p.SIDE
     fx, fy = f[None, None], f[None, :, None]
@@ -93,7 +93,9 @@ def surfaces(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
 
 def places(y: Tensor, bank: Bank, g: p.Generator) -> Tensor:
     """Covering leaves of the class's size and shape."""
-    size, box, thin = (p.uniform((CLASSES,), *b, g)[y] for b in ((-3, -0.8), (0, 1), (0.2, 1)))
+    size, box, thin = (
+        p.uniform((CLASSES,), low, high, g)[y] for low, high in ((-3, -0.8), (0, 1), (0.2, 1))
+    )
     n = len(y)
     x, across = bank.filling(n, g), p.places(n)
     for _ in range(20):

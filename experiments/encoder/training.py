@@ -29,6 +29,7 @@ from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 
 LAST = "training"
+HIDDEN = 256  # of the projection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +67,11 @@ class Learner(nn.Module):
         g = torch.Generator().manual_seed(seed)
         self.network = EncoderNetwork(genome, g)
         outputs = self.network.outputs
-        self.project = nn.Sequential(
-            nn.Linear(outputs, 256, bias=False),
-            nn.BatchNorm1d(256),
-            nn.ReLU(),
-            nn.Linear(256, PROJECTED),
-        )
-        for layer in (self.project[0], self.project[3]):
+        first, last = nn.Linear(outputs, HIDDEN, bias=False), nn.Linear(HIDDEN, PROJECTED)
+        for layer in (first, last):
             nn.init.normal_(layer.weight, std=layer.in_features**-0.5, generator=g)
-        nn.init.zeros_(self.project[3].bias)
+        nn.init.zeros_(last.bias)
+        self.project = nn.Sequential(first, nn.BatchNorm1d(HIDDEN), nn.ReLU(), last)
 
     def forward(self, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n k"]:
         """Unit vectors that the loss compares."""
@@ -201,7 +198,6 @@ def searched(tasks: list[Task], folder: Path, tell: Callable[[str], None]) -> Ev
 
     problem = SearchProblem(space(), ProbeFitness(tasks, SHORT))
     header = {"plan": asdict(SHORT), "search": asdict(SEARCH), "grid": GRID}
-    header["search"]["rungs"] = []
     with open_journal(folder / "search.jsonl", header) as journal:
         execution = Execution[GenerationRecord](
             journal=journal,
