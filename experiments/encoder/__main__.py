@@ -1,6 +1,7 @@
 """Make an encoder of pictures that nobody's data have shaped.
 
     python -m experiments.encoder --folder DIR --out FILE.pt2 [--epochs 60] [--genome TEXT]
+        [--device auto|cpu|cuda]
 
 Random processes alone (`processes`) make pairs of views (`views`); the project's own search finds
 the blocks of a network that tells pairs apart (`training`), its fitness the accuracy of a linear
@@ -18,6 +19,7 @@ from experiments.encoder import tasks
 from experiments.encoder.network import BLOCKS, export
 from experiments.encoder.training import Plan, searched, trained, vectors
 from panas.architecture.genome import Genome
+from panas.runtime.device import device_named
 from panas.runtime.seeds import one_thread
 
 SEARCHED, REPORTED = 0, 1  # seeds of the tasks that choose, and of those that the report is of
@@ -36,14 +38,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the .pt2 file")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--genome", help="train this one; none is searched")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     a = parser.parse_args()
     a.folder.mkdir(parents=True, exist_ok=True)
+    device = device_named(a.device)
     with one_thread():
         if a.genome:
             genome = Genome.parse(a.genome, BLOCKS)
         else:
-            genome = searched(tasks.drawn(SEARCHED), a.folder, tell).best
-        network = trained(genome, Plan(epochs=a.epochs), a.folder, tell)
+            genome = searched(tasks.drawn(SEARCHED), a.folder, tell, device).best
+        network = trained(genome, Plan(epochs=a.epochs), a.folder, tell, device)
         size = export(network, a.out)
         report = {"genome": str(genome), "bytes": size}
         for task in tasks.drawn(REPORTED):

@@ -28,6 +28,7 @@ from panas.evolution.toolbox import SearchProblem
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 
+Tell = Callable[[str], None]
 LAST = "training"
 HIDDEN = 256  # of the projection
 
@@ -73,6 +74,11 @@ class Learner(nn.Module):
         nn.init.zeros_(last.bias)
         self.project = nn.Sequential(first, nn.BatchNorm1d(HIDDEN), nn.ReLU(), last)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.parameters()).device
+
     def forward(self, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n k"]:
         """Unit vectors that the loss compares."""
         return F.normalize(self.project(self.network(x)), dim=1)
@@ -90,10 +96,9 @@ def contrast(
     """
     z = torch.cat([part.view(-1, GROUP, part.shape[1]) for part in (a, b)], 1)
     similar = z @ z.transpose(1, 2) / temperature
-    similar = similar.masked_fill(torch.eye(2 * GROUP).bool(), -torch.inf)
-    return F.cross_entropy(
-        similar.flatten(0, 1), torch.arange(2 * GROUP).roll(GROUP).repeat(len(z))
-    )
+    similar = similar.masked_fill(torch.eye(2 * GROUP, device=z.device).bool(), -torch.inf)
+    partner = torch.arange(2 * GROUP, device=z.device).roll(GROUP).repeat(len(z))
+    return F.cross_entropy(similar.flatten(0, 1), partner)
 
 
 def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan: Plan) -> float:
@@ -114,7 +119,7 @@ def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan:
         for group in optimiser.param_groups:
             group["lr"] = plan.rate * warm * 0.5 * (1 + math.cos(math.pi * step / steps))
         views = torch.cat(pairs(bank, plan.groups, g)) * 2 - 1
-        views = views.contiguous(memory_format=torch.channels_last)
+        views = views.to(learner.device, memory_format=torch.channels_last)
         a, b = learner(views).chunk(2)
         loss = contrast(a, b, plan.temperature)
         optimiser.zero_grad(set_to_none=True)
@@ -124,14 +129,20 @@ def epoch(learner: Learner, optimiser: torch.optim.Optimizer, number: int, plan:
     return total / plan.steps
 
 
-def fresh(genome: Genome, plan: Plan) -> tuple[Learner, torch.optim.Optimizer]:
-    """A learner at its beginning, and its optimiser."""
-    learner = Learner(genome, plan.seed).to(memory_format=torch.channels_last)
+def fresh(genome: Genome, plan: Plan, device: str) -> tuple[Learner, torch.optim.Optimizer]:
+    """A learner at its beginning, and its optimiser.
+
+    Args:
+        genome: of its network.
+        plan: seed, rate and decay.
+        device: where it learns.
+    """
+    learner = Learner(genome, plan.seed).to(memory_format=torch.channels_last).to(device)
     return learner, torch.optim.AdamW(learner.parameters(), lr=plan.rate, weight_decay=plan.decay)
 
 
 def trained(
-    genome: Genome, plan: Plan, folder: Path, tell: Callable[[str], None]
+    genome: Genome, plan: Plan, folder: Path, tell: Tell, device: str = "cpu"
 ) -> EncoderNetwork:
     """The network after all epochs; goes on from the last one that the folder has.
 
@@ -140,12 +151,13 @@ def trained(
         plan: how it learns.
         folder: of checkpoints.
         tell: told of each epoch.
+        device: where it learns; pictures are drawn on the CPU, the same everywhere.
     """
-    learner, optimiser = fresh(genome, plan)
+    learner, optimiser = fresh(genome, plan, device)
     path, done = folder / f"{LAST}.pt", 0
     said = {"genome": str(genome), **asdict(plan)}
     if path.is_file():
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, weights_only=True, map_location=device)
         if state["said"] != said:
             raise SystemExit(f"expected a training of {said} in {path}, got {state['said']}")
         learner.load_state_dict(state["learner"])
@@ -157,14 +169,15 @@ def trained(
         torch.save({**state, "done": number + 1, "said": said}, path.with_suffix(".new"))
         path.with_suffix(".new").replace(path)
         tell(f"epoch {number + 1} of {plan.epochs}: loss {loss:.3f}")
-    return learner.network.eval()
+    return learner.network.cpu().eval()
 
 
 def vectors(network: nn.Module, x: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n e"]:
     """A network's vectors of pictures in [0, 1]."""
     network.eval()
+    device = next(network.parameters()).device
     with torch.inference_mode():
-        parts = [network((part * 2 - 1).contiguous()) for part in x.split(250)]
+        parts = [network((part * 2 - 1).to(device)).cpu() for part in x.split(250)]
     return torch.cat(parts)
 
 
@@ -174,29 +187,31 @@ class ProbeFitness:
 
     tasks: list[Task]
     plan: Plan
+    device: str = "cpu"
 
     def __call__(self, genome: Genome) -> float:
         """The fitness of a genome."""
-        learner, optimiser = fresh(genome, self.plan)
+        learner, optimiser = fresh(genome, self.plan, self.device)
         for number in range(self.plan.epochs):
             epoch(learner, optimiser, number, self.plan)
         scores = [by_vectors(vectors(learner.network, t.x), t.y) for t in self.tasks]
         return sum(scores) / len(scores)
 
 
-def searched(tasks: list[Task], folder: Path, tell: Callable[[str], None]) -> EvolutionResult:
+def searched(tasks: list[Task], folder: Path, tell: Tell, device: str = "cpu") -> EvolutionResult:
     """The search; goes on from what the folder has.
 
     Args:
         tasks: that decide.
         folder: of its journal.
         tell: told of each generation.
+        device: where candidates learn.
     """
 
     def said(record: GenerationRecord) -> None:
         tell(f"generation {record.generation}: {record.best:.4f} {record.best_genome}")
 
-    problem = SearchProblem(space(), ProbeFitness(tasks, SHORT))
+    problem = SearchProblem(space(), ProbeFitness(tasks, SHORT, device))
     header = {"plan": asdict(SHORT), "search": asdict(SEARCH), "grid": GRID}
     with open_journal(folder / "search.jsonl", header) as journal:
         execution = Execution[GenerationRecord](

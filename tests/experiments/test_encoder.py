@@ -12,7 +12,7 @@ from experiments.encoder.training import Plan, contrast, trained
 from panas.architecture.genome import Genome
 from panas.features.encoders.files import load_encoder
 
-TINY = Genome.parse("c64k3-avg-full32-avg", BLOCKS)
+TINY = Genome.parse("avg-c64k3-avg-full32", BLOCKS)
 PLAN = Plan(epochs=2, steps=2, groups=1, bank=1000)
 
 
