@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerator import NAME, accelerator
 
 from experiments.encoder import tasks, training, views
 from experiments.encoder.network import BLOCKS, EncoderNetwork, export, space
@@ -51,6 +52,16 @@ def test_a_training_that_is_cut_ends_as_one_that_is_not(
     assert all(torch.equal(whole[name], again[name]) for name in whole)
     with pytest.raises(SystemExit, match="expected a training of"):
         trained(TINY, replace(PLAN, seed=1), tmp_path / "cut", quiet)
+
+
+@pytest.mark.slow
+def test_a_training_on_a_device_is_as_on_the_cpu(tmp_path: Path):
+    own = trained(TINY, replace(PLAN, epochs=1), tmp_path, quiet).state_dict()
+    (tmp_path / "there").mkdir()
+    with accelerator() as there:
+        other = trained(TINY, replace(PLAN, epochs=1), tmp_path / "there", quiet, NAME)
+    assert there.operations > 0
+    assert all(torch.equal(own[name], value) for name, value in other.state_dict().items())
 
 
 def test_pairs_are_told_apart_within_their_group_alone():
