@@ -11,12 +11,15 @@ import benchmarks.secure_sum_trust as trust
 from benchmarks import attacks, decnas, feathers, joining_methods, joining_world, networks
 from benchmarks.affordable_steps import affordable_steps
 from benchmarks.comparison import cost_ratio, holm, interval, worse_than
-from benchmarks.features import head
+from benchmarks.features import Draw, gains, head, one
 from benchmarks.rivals import ALGORITHMS, OURS
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
+from panas.data.encoder import EncoderFacts
+from panas.data.files.raw import Raw
 from panas.evolution.fitness import ResumableFitness, TrainingJob
+from panas.features.encoders.encoder import Encoder
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of, release_multiplier
@@ -262,3 +265,27 @@ def test_less_noise_that_nobody_else_knows_costs_more():
     assert rows == [
         {"sites": 10, "missing": 1, "epsilon": 1.0, "sum": 1.0, "left_out": 1.07, "share": 3.41}
     ]
+
+
+def test_an_encoder_that_sees_the_class_is_above_the_built_in_map():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (900, 1, 8, 8), dtype=np.uint8), rng.integers(0, 3, 900)
+    x[:, 0, 0, 0] = 100 * y  # one pixel of 64 has it
+    facts = EncoderFacts(
+        kind="callable",
+        name="one pixel",
+        sha256="0" * 64,
+        shape=(1, 8, 8),
+        mean=(0.0,),
+        std=(1.0,),
+        outputs=2,
+    )
+    encoder = Encoder(facts, lambda p: torch.cat([p[:, 0, 0, :1], p[:, 0, 0, :1] ** 2], 1))
+    draw = Draw(public=200, train=300, width=16, labelled=False, seed=0)
+    plain, alone, both = one(Raw(x, y, ("a", "b", "c")), "pixels", draw, encoder)
+    assert [cell.map for cell in (plain, alone, both)] == ["built-in", "encoder", "both"]
+    assert alone.exact > 0.99
+    assert plain.exact < both.exact
+    assert plain.exact < 0.9
+    points = f"{100 * (alone.exact - plain.exact):+.1f} +- 0.0"
+    assert points in gains([alone, alone], [plain, plain])
