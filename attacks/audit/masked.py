@@ -136,7 +136,6 @@ def _opened(run: Path) -> _Opened:
     return _Opened(pairs, noise.scale(len(survivors)))
 
 
-@lru_cache(maxsize=2)
 def _noise_of_sum(run: Path) -> PartNoise:
     """The noise of the opened sum over its claim, from the exact sums of all its sites: of the
     whole, or of the part that is most surely wrong."""

@@ -58,10 +58,10 @@ def _shape(name: str, z: np.ndarray) -> Iterator[Finding]:
     yield Finding("shape (Kolmogorov-Smirnov)", name, scipy.stats.kstest(z, "norm").pvalue, says)
     yield Finding("shape (Anderson-Darling)", name, anderson_darling(np.sort(z)), says)
     if len(z) >= MANY:  # its tail is three times too light at 1e-4
-        p = float(scipy.stats.kurtosistest(z).pvalue) ** 0.75
+        p = float(scipy.stats.kurtosistest(z).pvalue) ** 0.75 if z.std() > 0 else 0.0
         yield Finding("shape (kurtosis)", name, p, says)
-    # As log-probabilities: of many numbers, none may be as near to 0 as all of these are.
-    inside = math.exp(len(z) * math.log1p(-2 * float(scipy.stats.norm.sf(np.abs(z).max()))))
+    # Of many numbers, none may be as near to 0 as all of these are.
+    inside = (1 - 2 * float(scipy.stats.norm.sf(np.abs(z).max()))) ** len(z)
     says = f"the largest number of its {name}'s noise is none of normal noise"
     yield Finding("shape (largest)", name, min(1.0, 2 * min(inside, 1 - inside)), says)
 
@@ -143,6 +143,8 @@ def _repeats(name: str, z: Float[Tensor, "n"]) -> Finding:
 def _spectrum(name: str, z: Float[Tensor, "..."]) -> Iterator[Finding]:
     matrix, symmetric = as_matrix(z)
     if matrix is None or min(matrix.shape) < 2 or max(matrix.shape) < LEAST_WIDTH:
+        return
+    if not matrix.any():  # no noise at all, which other tests say
         return
     mean, deviation = _usual_spread(*matrix.shape, symmetric)
     # Half as far out: the law's own tails are longer than a normal one's.

@@ -21,6 +21,5 @@ def test_the_noise_of_a_sum_of_embeddings_is_as_claimed(tmp_path: Path) -> None:
     carry_out(tmp_path / "run", config)
     evidence = masked_evidence(RunView(tmp_path / "run", config), 0)
     assert evidence is not None
-    said, wrong = evidence
-    assert "of its claim" in said
-    assert wrong is None
+    assert "of its claim" in evidence.promised
+    assert evidence.fault is None

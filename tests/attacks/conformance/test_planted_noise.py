@@ -256,3 +256,13 @@ def test_noise_of_a_former_run_is_noticed() -> None:
     noise["site 3 of an earlier run"] = noise["site 3"]
     alarm = next(a for a in between(noise) if a.test == "shared noise")
     assert set(alarm.of) == {"site 3", "site 3 of an earlier run"}
+
+
+@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e12])
+def test_no_noise_and_endless_noise_are_noticed(kind: str, size: float) -> None:
+    claim = claim_of(rows_of_site(6), kind, SystemNoise())
+    noise = {name: size * normal(*z.shape) for name, z in claim.arrays.items()}
+    assert "size" in found(replaced(claim, noise))
+    constant = {name: torch.ones(z.shape).double() for name, z in claim.arrays.items()}
+    assert found(replaced(claim, constant))
