@@ -66,7 +66,7 @@ SLOW = {
 """Commands at their smallest, and names in the JSON that they print."""
 
 THOROUGH = {
-    "attack_membership --seeds 1 --workers 1 --work {}": "one_run lower_bounds lira loss_threshold",
+    "attack_membership --seeds 1 --workers 1 --work {}": "one_run lower_bounds f_dp gdp rmia lira",
     "attacks --workers 1 --work {}": "table4 release epsilon attack r2 ceiling_r2 verdict",
     "decnas --seeds 1 --limit 150 --sites 2 --iterations 1 --start 1 --final 1 --parts 3": (
         "accuracy searched macs iterations rounds"
