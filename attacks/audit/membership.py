@@ -49,6 +49,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attacks.audit.named import in_people
 from attacks.audit.verdict import Verdict
 from attacks.inference.membership import Query, ShadowConfig, logits, loss_scores, shadow_attacks
 from attacks.inference.roc import Roc, area_bound, point_of, roc
@@ -73,6 +74,7 @@ class PrivacyClaim:
 
     epsilon: float | None = None  # None, or infinity: nothing is claimed
     delta: float = 1e-5  # also of the estimate of epsilon
+    mu: float | None = None  # of Gaussian differential privacy, where all was charged so
     why: str = ""  # nothing is claimed, if that is known
     networks: int = 1  # that are audited together: their verdicts share `ERROR`
 
@@ -213,6 +215,8 @@ def judge_scores(
     if min(n, m) < MIN_SAMPLES:
         text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_figures(name, c, n, m) for name, c in curves.items())
+    people = in_people(claim.epsilon, claim.delta, mu=claim.mu)
+    text += people and f"; {people}"
     return curves, verdict, f"{text}; {figures}; {_terms(claim, confidence, estimate)}"
 
 

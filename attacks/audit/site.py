@@ -48,6 +48,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples, concat
+from panas.privacy.accounting.events import merge
+from panas.privacy.ledger.account import Account
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import is_noised, kind_named
@@ -76,8 +78,8 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
     """
     view = RunView(run, load_config(run))
     ledger = check_book(view.sites[id])
-    spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None
-    job = _Job(view, view.encoded_site(id), spent, on_progress)
+    account = ledger.account().of_run(view.sites[id].run) if ledger.is_open else None
+    job = _Job(view, view.encoded_site(id), account, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return DrawnAudit(replace(audit, network=network), pictures | curves)
@@ -87,8 +89,13 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
 class _Job:
     view: RunView
     site: SiteData
-    spent: float | None  # epsilon that the ledger claims for the run; None without an account
+    account: Account | None  # of the run; None where the site's ledger has none
     on_progress: OnProgress
+
+    @property
+    def spent(self) -> float | None:
+        """Epsilon that the ledger claims for the run; None without an account."""
+        return None if self.account is None else self.account.spent()
 
     @property
     def name(self) -> str:
@@ -293,7 +300,8 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     config = None
     if shadows and len(public) >= MIN_PUBLIC:
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
-    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta)
+    mu = None if job.account is None else gaussian_mu(job.account)
+    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta, mu=mu)
     claim = STAYS if job.config.stays else claim
     audit = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
@@ -305,6 +313,18 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     )
     title = f"{job.name}, its network: {audit.verdict}"
     return audit, {"members": draw_curves(audit.curves, title)}
+
+
+def gaussian_mu(account: Account) -> float | None:
+    """mu of all that an account was charged, worst subset; None where not all is Gaussian."""
+    worst = 0.0
+    for leaf in account.leaves:
+        charged = [entry.event for entry in account.entries_on(leaf)]
+        merged = merge(charged, account.relation, 1)
+        if merged is None or merged.sampled or merged.responses:
+            return None
+        worst = max(worst, math.sqrt(merged.precision))
+    return worst
 
 
 def _shadowing(job: _Job) -> OptimizerConfig:

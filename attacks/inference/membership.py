@@ -128,6 +128,10 @@ def confidence_scores(
     return answers.gather(1, own)[:, 0] - others
 
 
+GAMMA, SEEN = 2.0, 0.3
+"""Of RMIA: gamma, and a. A shadow that saw x would have p = a mean + 1 - a: with a = 1 it would be
+no surer than those that did not. Both are the paper's for small pictures."""
+
 OWN_SPREAD = 64
 """Shadow networks from which on each candidate has a standard deviation of its own."""
 
@@ -155,7 +159,7 @@ class GenomeTrainer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowConfig:
-    """How LiRA's shadow networks are trained and asked."""
+    """How shadow networks are trained and asked."""
 
     public: Samples  # surely no members, at least 2
     train: Train  # best as the attacked network was trained
@@ -167,6 +171,7 @@ class ShadowConfig:
     views: tuple[View, ...] = ("plain",)  # of each image; its score is the mean z of them
     workers: int = 1
     population: int = 500  # public samples z of RMIA, at most
+    seen: float = SEEN  # a of RMIA, in [0, 1]
     keep: Path | None = None
     """A folder for finished shadows' answers: a second call with the same arguments goes on from
     there. A change of `train` needs another folder."""
@@ -222,11 +227,6 @@ def lira_scores(
     return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
 
 
-GAMMA, SEEN = 2.0, 0.3
-"""Of RMIA: gamma, and a. A shadow that saw x would have p = a mean + 1 - a: with a = 1 it would be
-no surer than those that did not. Both are the paper's for small pictures."""
-
-
 def rmia(
     query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
 ) -> Float[Tensor, "n"]:
@@ -246,6 +246,8 @@ def rmia_scores(
     phi: Float[Tensor, "k v n"],
     own_public: Float[Tensor, "v z"],
     phi_public: Float[Tensor, "k v z"],
+    *,
+    seen: float = SEEN,
 ) -> Float[Tensor, "n"]:
     """The second half of `rmia`.
 
@@ -254,9 +256,10 @@ def rmia_scores(
         phi: the same by k shadows, from `shadow_confidences`.
         own_public: phi of z public samples by the attacked network.
         phi_public: the same by k shadows.
+        seen: a, in [0, 1].
     """
-    unseen = phi.sigmoid().mean(0)
-    prior = ((1 + SEEN) * unseen + 1 - SEEN) / 2
+    unseen = phi.sigmoid().mean(0).clamp(min=1e-300)
+    prior = ((1 + seen) * unseen + 1 - seen) / 2
     log_ratio = (F.logsigmoid(own) - prior.log()).mean(0)
     public = (F.logsigmoid(own_public) - phi_public.sigmoid().mean(0).clamp(min=1e-300).log()).mean(
         0
@@ -286,7 +289,7 @@ def shadow_attacks(
     own = torch.stack([confidence_scores(query, asked, view) for view in shadows.views])
     return {
         "LiRA": lira_scores(query, candidates, phi[..., :n], shadows.views),
-        "RMIA": rmia_scores(own[:, :n], phi[..., :n], own[:, n:], phi[..., n:]),
+        "RMIA": rmia_scores(own[:, :n], phi[..., :n], own[:, n:], phi[..., n:], seen=shadows.seen),
     }
 
 

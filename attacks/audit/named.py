@@ -1,0 +1,60 @@
+"""What a guarantee leaves of an attack on membership, in people.
+
+An attacker names some candidates. Of those who took part he names a share t, of all others a share
+a (false alarms). Every attack on an (epsilon, delta)-private training has
+
+    t <= min(e^epsilon a + delta, 1 - e^-epsilon (1 - a - delta)),
+
+and on a mu-Gaussian one t <= Phi(Phi^-1(a) + mu). Where half of all candidates took part, t / (t +
+a) of those named did. This follows from the guarantee alone, not from the attacks that were run.
+
+Source: Kairouz, Oh and Viswanath 2015, theorem 2.1; Dong, Roth and Su 2022.
+"""
+
+import math
+
+from scipy.special import ndtr, ndtri
+
+ALARMS = 0.01
+"""False alarms: the share of those who did not take part that an attacker names."""
+
+
+def named_at_most(epsilon: float, delta: float, *, mu: float | None = None) -> int:
+    """Of 100 people that an attacker names with `ALARMS`, how many took part at most.
+
+    Half of all candidates did: 50 of 100 is as good as a coin.
+
+    Args:
+        epsilon: of the training, 0 or more; infinity: it promises nothing.
+        delta: of the same, in [0, 1).
+        mu: of Gaussian differential privacy, 0 or more, where the training was charged so.
+
+    >>> named_at_most(0.0, 0.0), named_at_most(1.0, 1e-5), named_at_most(math.inf, 0.0)
+    (50, 73, 99)
+    >>> named_at_most(1.0, 1e-5, mu=0.27)
+    66
+    """
+    # With a and 1 - a far from 0 and 1 these are enough to keep e^epsilon finite.
+    grown = math.exp(min(epsilon, 700.0))
+    found = min(grown * ALARMS + delta, 1 - (1 - ALARMS - delta) / grown, 1.0)
+    if mu is not None:
+        found = min(found, float(ndtr(ndtri(ALARMS) + mu)))
+    # Rounding must not take one away, nor a share of one stay.
+    return math.floor(100 * found / (found + ALARMS) + 1e-9)
+
+
+def in_people(epsilon: float | None, delta: float, *, mu: float | None = None) -> str:
+    """The same as a sentence; empty where nothing is promised.
+
+    Args:
+        epsilon: of the training; None or infinity: nothing is promised.
+        delta: of the same.
+        mu: of Gaussian differential privacy, where the training was charged so.
+    """
+    if epsilon is None or math.isinf(epsilon):
+        return ""
+    most = named_at_most(epsilon, delta, mu=mu)
+    return (
+        "by its claim, of 100 people that an attacker names with one false alarm in a hundred, at "
+        f"most {most} really took part (a coin: 50, half of all having taken part)"
+    )
