@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None, size: Size = FULL) -> None:
         on_shadow=lambda done: print(f"shadows: {done} of {size.shadows}", file=sys.stderr),
     )
     audits = (*PRIVATE, *KINDS)
-    tasks = [(name, seed) for name in audits for seed in range(a.seeds)]
+    tasks = [(name, seed) for seed in range(a.seeds) for name in audits]
     tasks += [("overfitted", seed) for seed in range(size.targets)] + [("unseen", 0)]
     decided = {
         "data": "fashion-mnist" if a.data_root else "digits",
