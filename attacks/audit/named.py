@@ -15,6 +15,9 @@ import math
 
 from scipy.special import ndtr, ndtri
 
+from panas.privacy.accounting.events import merge
+from panas.privacy.ledger.account import Account
+
 ALARMS = 0.01
 """False alarms: the share of those who did not take part that an attacker names."""
 
@@ -58,3 +61,15 @@ def in_people(epsilon: float | None, delta: float, *, mu: float | None = None) -
         "by its claim, of 100 people that an attacker names with one false alarm in a hundred, at "
         f"most {most} really took part (a coin: 50, half of all having taken part)"
     )
+
+
+def gaussian_mu(account: Account) -> float | None:
+    """mu of all that an account was charged, worst subset; None where not all is Gaussian."""
+    worst = 0.0
+    for leaf in account.leaves:
+        charged = [entry.event for entry in account.entries_on(leaf)]
+        merged = merge(charged, account.relation, 1)
+        if merged is None or merged.sampled or merged.responses:
+            return None
+        worst = max(worst, math.sqrt(merged.precision))
+    return worst

@@ -18,6 +18,7 @@ from torch import nn
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.masked import masked_evidence
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
+from attacks.audit.named import gaussian_mu
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
@@ -48,8 +49,6 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples, concat
-from panas.privacy.accounting.events import merge
-from panas.privacy.ledger.account import Account
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import is_noised, kind_named
@@ -78,8 +77,8 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
     """
     view = RunView(run, load_config(run))
     ledger = check_book(view.sites[id])
-    account = ledger.account().of_run(view.sites[id].run) if ledger.is_open else None
-    job = _Job(view, view.encoded_site(id), account, on_progress)
+    spent = ledger.account().of_run(view.sites[id].run).spent() if ledger.is_open else None
+    job = _Job(view, view.encoded_site(id), spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return DrawnAudit(replace(audit, network=network), pictures | curves)
@@ -89,13 +88,8 @@ def audit_site(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> 
 class _Job:
     view: RunView
     site: SiteData
-    account: Account | None  # of the run; None where the site's ledger has none
+    spent: float | None  # epsilon that the ledger claims for the run; None without an account
     on_progress: OnProgress
-
-    @property
-    def spent(self) -> float | None:
-        """Epsilon that the ledger claims for the run; None without an account."""
-        return None if self.account is None else self.account.spent()
 
     @property
     def name(self) -> str:
@@ -300,8 +294,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     config = None
     if shadows and len(public) >= MIN_PUBLIC:
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
-    mu = None if job.account is None else gaussian_mu(job.account)
-    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta, mu=mu)
+    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta, mu=_mu(job))
     claim = STAYS if job.config.stays else claim
     audit = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
@@ -315,16 +308,11 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     return audit, {"members": draw_curves(audit.curves, title)}
 
 
-def gaussian_mu(account: Account) -> float | None:
-    """mu of all that an account was charged, worst subset; None where not all is Gaussian."""
-    worst = 0.0
-    for leaf in account.leaves:
-        charged = [entry.event for entry in account.entries_on(leaf)]
-        merged = merge(charged, account.relation, 1)
-        if merged is None or merged.sampled or merged.responses:
-            return None
-        worst = max(worst, math.sqrt(merged.precision))
-    return worst
+def _mu(job: _Job) -> float | None:
+    """Of Gaussian differential privacy, where the site was charged so for all of the run."""
+    place = job.view.sites[job.site.id]
+    ledger = check_book(place)
+    return gaussian_mu(ledger.account().of_run(place.run)) if ledger.is_open else None
 
 
 def _shadowing(job: _Job) -> OptimizerConfig:

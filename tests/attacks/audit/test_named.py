@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.audit.named import ALARMS, in_people, named_at_most
-from attacks.audit.site import gaussian_mu
+from attacks.audit.named import ALARMS, gaussian_mu, in_people, named_at_most
 from panas.privacy.accounting.closed_form import gaussian_epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
