@@ -22,6 +22,10 @@ ALARMS = 0.01
 """False alarms: the share of those who did not take part that an attacker names."""
 
 
+PEOPLE = "by its claim, of 100 people"
+"""How the sentence begins."""
+
+
 def named_at_most(epsilon: float, delta: float, *, mu: float | None = None) -> int:
     """Of 100 people that an attacker names with `ALARMS`, how many took part at most.
 
@@ -58,8 +62,8 @@ def in_people(epsilon: float | None, delta: float, *, mu: float | None = None) -
         return ""
     most = named_at_most(epsilon, delta, mu=mu)
     return (
-        "by its claim, of 100 people that an attacker names with one false alarm in a hundred, at "
-        f"most {most} really took part (a coin: 50, half of all having taken part)"
+        f"{PEOPLE} that an attacker names with one false alarm in a hundred, at most {most} really "
+        "took part (50 by chance, where half of all did)"
     )
 
 
