@@ -1,14 +1,11 @@
 """What a guarantee leaves of an attack on membership, in people.
 
 An attacker names some candidates. Of those who took part he names a share t, of all others a share
-a (false alarms). Every attack on an (epsilon, delta)-private training has
-
-    t <= min(e^epsilon a + delta, 1 - e^-epsilon (1 - a - delta)),
-
+a (false alarms). Every attack on an (epsilon, delta)-private training has t <= e^epsilon a + delta,
 and on a mu-Gaussian one t <= Phi(Phi^-1(a) + mu). Where half of all candidates took part, t / (t +
 a) of those named did. This follows from the guarantee alone, not from the attacks that were run.
 
-Source: Kairouz, Oh and Viswanath 2015, theorem 2.1; Dong, Roth and Su 2022.
+Source: Dong, Roth and Su 2022.
 """
 
 import math
@@ -41,9 +38,7 @@ def named_at_most(epsilon: float, delta: float, *, mu: float | None = None) -> i
     >>> named_at_most(1.0, 1e-5, mu=0.27)
     66
     """
-    # With a and 1 - a far from 0 and 1 these are enough to keep e^epsilon finite.
-    grown = math.exp(min(epsilon, 700.0))
-    found = min(grown * ALARMS + delta, 1 - (1 - ALARMS - delta) / grown, 1.0)
+    found = min(math.exp(min(epsilon, 700.0)) * ALARMS + delta, 1.0)
     if mu is not None:
         found = min(found, float(ndtr(ndtri(ALARMS) + mu)))
     # Rounding must not take one away, nor a share of one stay.

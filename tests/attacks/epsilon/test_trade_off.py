@@ -87,6 +87,14 @@ def test_without_a_shape_the_bound_is_near_the_former_one_and_better_at_large_de
     assert bound > 1.5 * epsilon_bound(1000, 200, 195, 1e-3)
 
 
+def test_a_probability_without_a_canary_is_at_least_what_both_directions_say():
+    least = AnyFamily(0.01).least(1.0)
+    assert least(0.005) == 0.0
+    assert least(0.3) == pytest.approx(0.29 / math.e)
+    assert least(0.9) == pytest.approx(1 - 0.01 - math.e * 0.1)
+    assert least(1.0) == pytest.approx(0.99)
+
+
 @pytest.mark.parametrize("p", [1e-6, 0.01, 0.3, 0.9, 0.9999])
 def test_dp_sgd_of_one_full_batch_is_a_gaussian(p: float):
     for sigma in (0.7, 2.0):
