@@ -5,9 +5,9 @@
 Fashion-MNIST averaged to 14 x 14 from `--data-root`; without it the digits, which are embedded.
 
 1. One-run audits with 1,000 canaries: of DP-SGD at epsilon 8 with gradient canaries (a network of
-   `GENOME` on 500 samples, 20 passes; a fifth of the samples a step, and all of them), and of
-   training without privacy with mislabelled samples and random patterns (a perceptron of one hidden
-   layer on 200 samples, which memorises them). Bounds that assume nothing, that assume a trade-off,
+   `GENOME` on 500 samples; 100 steps of a fifth of the samples, and 5 of all), and of training
+   without privacy with mislabelled samples and random patterns (a perceptron of one hidden layer on
+   200 samples, which memorises them). Bounds that assume nothing, that assume a trade-off,
    and that assume a Gaussian one and independent canaries (`attacks.epsilon.trade_off`).
 2. LiRA and RMIA against the loss threshold on overfitted networks of `OVERFITTED`, each trained on
    a random half of the same candidates; shadow networks on halves of as many public samples. Both

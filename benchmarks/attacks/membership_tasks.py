@@ -54,8 +54,8 @@ OVERFITTED = "c64k3-max-c128k3-c128k3"
 OVERFIT = OptimizerConfig(
     learning_rate=0.01, optimiser="adam", batch_size=32, epochs=60, decay="cosine"
 )
-PASSES, RATE = 20, 0.5
-"""Of DP-SGD over data and canaries, and its learning rate."""
+RATE = 0.5
+"""Learning rate of DP-SGD."""
 
 DATA, FEW, MEMBERS = 500, 200, 440
 """Samples beside gradient canaries, beside others, and of an overfitted network."""
@@ -117,11 +117,11 @@ class Ground:
         )
         return GenomeTrainer(genome=Genome.parse(OVERFITTED), spec=spec, optimizer=optimizer)
 
-    def plan(self, rate: float) -> Plan:
-        """DP-SGD at the claim: data and canaries, `PASSES` passes."""
+    def plan(self, kind: "Private") -> Plan:
+        """DP-SGD at the claim, of data and canaries."""
         n = DATA + self.size.canaries
-        schedule = TrainingSchedule(samples=n, epochs=PASSES)
-        return calibrate(BUDGET, schedule, batch_size=round(n * rate), clip=1.0)
+        schedule = TrainingSchedule(samples=n, epochs=kind.passes)
+        return calibrate(BUDGET, schedule, batch_size=round(n * kind.rate), clip=1.0)
 
 
 def pool(root: str | None) -> Samples:
@@ -172,19 +172,20 @@ class Private:
 
     plant: Callable[[nn.Module, int, np.random.Generator], GradientCanaries]
     rate: float  # of Poisson sampling; 1: every batch is full, and the trade-off is Gaussian
+    passes: int  # over data and canaries
 
 
 PRIVATE: dict[str, Private] = {
-    "sampled, one weight each": Private(diracs, 0.2),
-    "sampled, orthogonal": Private(orthogonal, 0.2),
-    "full batch, one weight each": Private(diracs, 1.0),
-    "full batch, orthogonal": Private(orthogonal, 1.0),
+    "sampled, one weight each": Private(diracs, 0.2, 20),
+    "sampled, orthogonal": Private(orthogonal, 0.2, 20),
+    "full batch, one weight each": Private(diracs, 1.0, 5),
+    "full batch, orthogonal": Private(orthogonal, 1.0, 5),
 }
 
 
 def private(ground: Ground, seed: int, kind: Private) -> dict[str, Any]:
     """One training, scored by the final network alone and by all rounds."""
-    data, plan = ground.pool.take(range(DATA)), ground.plan(kind.rate)
+    data, plan = ground.pool.take(range(DATA)), ground.plan(kind)
     rng = stream(seed, "gradient canaries")
     generator = torch_generator(rng)
     spec = NetworkSpec(shape=data.shape, classes=10, width=64, head_init="random")
