@@ -49,7 +49,7 @@ Clients = Annotated[
     list[str] | None,
     Option("--client", help="A site by name or number (default 0). May be repeated."),
 ]
-Shadows = Annotated[int, Option(help="Networks that LiRA trains; 0 leaves it out.")]
+Shadows = Annotated[int, Option(help="Networks that LiRA and RMIA train; 0: without.")]
 Workers = Annotated[int | None, Option(help="Processes; none: one a core.")]
 FailOnOption = Annotated[
     FailOn | None, Option(help="Exit with 1 on such a verdict, or a worse one.")

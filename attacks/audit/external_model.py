@@ -42,7 +42,7 @@ MEMBERSHIP = "membership"  # the first step that an audit tells of
 class ModelAuditConfig:
     """What is asked of a network."""
 
-    shadows: int = 0  # networks that LiRA trains, at least 2; 0 leaves it out
+    shadows: int = 0  # networks that LiRA and RMIA train, at least 2; 0: without
     outputs: bool = False  # whether its answers to private images are seen by others
     workers: int = 1  # processes that train shadows
     seed: int = 0  # of all that is drawn

@@ -1,10 +1,10 @@
 """Audit of a trained network: who was it trained on?
 
 Members are the samples that it was trained on, others are like them and were not used; the
-auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
-judged by two criteria, and any that is met is a leak. The control is *blind*: a regression of
-membership on values and labels that never queries the network. docs/explanation/audits.md has the
-table of verdicts.
+auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA and RMIA.
+Each is judged by two criteria, and any that is met is a leak. The control is *blind*: a regression
+of membership on values and labels that never queries the network. docs/explanation/audits.md has
+the table of verdicts.
 
 A leak is tested at `ERROR` / (2 x attacks x networks of the run): uninformative scores give "leaks"
 in at most one of a hundred runs. All parts of a criterion must hold, so they need no share of that.
@@ -49,8 +49,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attacks.audit.named import in_people
 from attacks.audit.verdict import Verdict
-from attacks.inference.membership import Query, ShadowConfig, lira, logits, loss_scores
+from attacks.inference.membership import Query, ShadowConfig, logits, loss_scores, shadow_attacks
 from attacks.inference.roc import Roc, area_bound, point_of, roc
 from attacks.reconstruction.inverters import fit
 from attacks.statistics import MIN_SAMPLES, clopper_pearson
@@ -73,6 +74,7 @@ class PrivacyClaim:
 
     epsilon: float | None = None  # None, or infinity: nothing is claimed
     delta: float = 1e-5  # also of the estimate of epsilon
+    mu: float | None = None  # of Gaussian differential privacy, where all was charged so
     why: str = ""  # nothing is claimed, if that is known
     networks: int = 1  # that are audited together: their verdicts share `ERROR`
 
@@ -126,7 +128,8 @@ def audit_network(
         others: it was not; as many as members at best, and from where they are.
         rng: of shadows and bootstrap.
         claim: of its training.
-        shadows: of LiRA, on samples that are neither members nor others; None leaves it out.
+        shadows: of LiRA and RMIA, on samples that are neither members nor others; None leaves
+            them out.
     """
     pool = concat([members, others])
     twice = int(np.isin(value_hashes(others), value_hashes(members)).sum())
@@ -139,7 +142,7 @@ def audit_network(
     truth = torch.arange(len(pool)) < len(members)
     scores = {"loss threshold": loss_scores(query, pool)}
     if shadows is not None:
-        scores["LiRA"] = lira(query, pool, shadows, rng=rng)
+        scores |= shadow_attacks(query, pool, shadows, rng=rng)
     right = (logits(query, pool).argmax(1) == pool.y).double()
     blind = blind_scores(pool, truth, rng=rng)
     bar = Bar(blind, roc(blind, truth, rng=rng, confidence=1 - SHOWN))
@@ -212,6 +215,8 @@ def judge_scores(
     if min(n, m) < MIN_SAMPLES:
         text = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_figures(name, c, n, m) for name, c in curves.items())
+    people = in_people(claim.epsilon, claim.delta, mu=claim.mu)
+    text += people and f"; {people}"
     return curves, verdict, f"{text}; {figures}; {_terms(claim, confidence, estimate)}"
 
 

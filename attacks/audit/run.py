@@ -116,7 +116,7 @@ def audit_run(
 
     Args:
         run: a run directory, trained.
-        shadows: networks that LiRA trains for each site; 0 leaves it out.
+        shadows: networks that LiRA and RMIA train for each site; 0: without.
         beside: other runs of the same sites, whose noise must be another.
         workers: processes, of a site each.
         on_progress: told what is being attacked, a short text at a time.

@@ -19,6 +19,7 @@ from attacks.audit.conformance import Conformance, conformance
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.masked import masked_evidence
 from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
+from attacks.audit.named import gaussian_mu
 from attacks.audit.pictures import draw_curves, draw_samples
 from attacks.audit.records import DrawnAudit, SiteAudit
 from attacks.audit.verdict import judge, with_claim
@@ -325,7 +326,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     config = None
     if shadows and len(public) >= MIN_PUBLIC:
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
-    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta)
+    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta, mu=_mu(job))
     claim = STAYS if job.config.stays else claim
     audit = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
@@ -337,6 +338,13 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     )
     title = f"{job.name}, its network: {audit.verdict}"
     return audit, {"members": draw_curves(audit.curves, title)}
+
+
+def _mu(job: _Job) -> float | None:
+    """Of Gaussian differential privacy, where the site was charged so for all of the run."""
+    place = job.view.sites[job.site.id]
+    ledger = check_book(place)
+    return gaussian_mu(ledger.account().of_run(place.run)) if ledger.is_open else None
 
 
 def _shadowing(job: _Job) -> OptimizerConfig:

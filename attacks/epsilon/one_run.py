@@ -15,6 +15,7 @@ abstains from the rest. If the training is (epsilon, delta)-private for one samp
 
 Several pairs (k+, k-) share the error (a union bound). The audit can refute a claim at the stated
 confidence. It cannot confirm one, nor show an epsilon above `ceiling` (with 1,000 canaries 5.6).
+Two more bounds take the shape of the trade-off for granted (`attacks.epsilon.trade_off`).
 
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), algorithm 1, theorem 5.2, appendix D.
 """
@@ -32,6 +33,7 @@ from scipy.special import bdtrc
 from torch import Tensor
 
 from attacks.epsilon.mechanism import check_probabilities
+from attacks.epsilon.trade_off import GAUSSIAN, Family, f_dp_bound, gdp_bound
 from panas.data.samples import Indices, Samples
 from panas.runtime.errors import BadInput
 
@@ -102,10 +104,20 @@ class OneRunConfig:
     guesses: Sequence[tuple[int, int]] | None = None
     """Pairs (k+, k-), fixed before the scores are seen. None: a tenth of the canaries each, good
     for a noisy training, and half of them each, good for one without protection."""
+    family: Family = GAUSSIAN
+    """What `OneRunAudit.f_dp` takes for granted of the training."""
 
     def pairs(self, m: int) -> Sequence[tuple[int, int]]:
         """The pairs that are tried on m canaries."""
-        tried = self.guesses or ((max(1, m // 10),) * 2, (m // 2,) * 2)
+        tenth = (max(1, m // 10),) * 2
+        return self._checked(self.guesses or (tenth, (m // 2,) * 2), m)
+
+    def f_dp_pairs(self, m: int) -> Sequence[tuple[int, int]]:
+        """The pairs of `OneRunAudit.f_dp`: a tenth each, or those that were given."""
+        return self._checked(self.guesses or ((max(1, m // 10),) * 2,), m)
+
+    @staticmethod
+    def _checked(tried: Sequence[tuple[int, int]], m: int) -> Sequence[tuple[int, int]]:
         for k in tried:
             if min(k) < 0 or not 0 < sum(k) <= m:
                 raise BadInput(f"expected pairs (k+, k-) of 1 to {m} guesses, got {k}; guess less")
@@ -116,7 +128,9 @@ class OneRunConfig:
 class OneRunAudit:
     """What the canaries of one training tell."""
 
-    lower_bound: float  # epsilon is at least this, 0 or more, at `delta`
+    lower_bound: float  # epsilon is at least this, 0 or more, at `delta`; assumes nothing
+    f_dp: float  # the same, where the training's trade-off is of `config.family`
+    gdp: float  # the same, were the trade-off Gaussian *and* all canaries independent
     ceiling: float  # the bound if every guess were right
     canaries: int
     guesses: int  # r of the pair (k+, k-) that gave the bound
@@ -125,7 +139,7 @@ class OneRunAudit:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is false, at the stated confidence."""
+        """Whether the claim is false, at the stated confidence and without any assumption."""
         return self.lower_bound > self.config.claim
 
 
@@ -173,16 +187,27 @@ def audit_scores(
             "expected a score for each of two or more canaries, all numbers, and as many coins, "
             f"got {m} and {len(included)}; plant more, and see that no score is NaN"
         )
-    tried, order = config.pairs(m), scores.argsort(stable=True)
-    level = 1 - (1 - config.confidence) / len(tried)
-    results = []
-    for ins, outs in tried:
-        r = ins + outs
-        v = int(included[order[m - ins :]].sum()) + int((~included[order[:outs]]).sum())
-        results.append((epsilon_bound(m, r, v, config.delta, level), r, v))
+    order = scores.argsort(stable=True)
+
+    def right(pair: tuple[int, int]) -> int:
+        ins, outs = pair
+        return int(included[order[m - ins :]].sum()) + int((~included[order[:outs]]).sum())
+
+    tried, shaped = config.pairs(m), config.f_dp_pairs(m)
+    level, shaped_level = (1 - (1 - config.confidence) / len(t) for t in (tried, shaped))
+    results = [
+        (epsilon_bound(m, sum(k), right(k), config.delta, level), sum(k), right(k)) for k in tried
+    ]
     bound, r, v = max(results)
     return OneRunAudit(
         lower_bound=bound,
+        f_dp=max(
+            f_dp_bound(
+                m, sum(k), right(k), config.delta, family=config.family, confidence=shaped_level
+            )
+            for k in shaped
+        ),
+        gdp=gdp_bound(scores.numpy(), included.numpy(), config.delta, config.confidence),
         ceiling=max(epsilon_bound(m, sum(k), sum(k), config.delta, level) for k in tried),
         canaries=m,
         guesses=r,

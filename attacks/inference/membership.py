@@ -8,6 +8,7 @@ labels) and public samples. A member has a higher score. Only `attacks.inference
 | `loss_scores` | ln p_y, minus the cross-entropy |
 | `confidence_scores` | phi = ln(p_y / (1 - p_y)), the logit-scaled confidence |
 | `lira` | how unusual phi is for a network that was not trained on (x, y) |
+| `rmia` | of how many public z the network is less sure than of x, each by its own difficulty |
 
 p is the softmax of the logits.
 
@@ -20,8 +21,16 @@ Shapes: n candidates, k shadow networks, v views of an image. It is offline: sha
 samples only, so that they are trained once. z orders a view's candidates as the paper's Phi(z),
 without rounding to 1.
 
+**RMIA.** Does the network's ratio of x beat that of public samples z? It needs few shadows.
+
+    score = share of z with ratio(x) >= gamma ratio(z),    ratio(x) = p_y / pr(x)
+
+pr(z) is the mean of p_y over shadows. No shadow saw x, so that pr(x) adds what one that did would
+say: pr(x) = ((1 + a) mean + 1 - a) / 2. z are public samples; shadows saw some. The score grows
+with ratio(x), which breaks ties: the paper's is a multiple of 1 / (number of z).
+
 Source: Yeom et al. 2018 (loss threshold); Carlini et al. 2022 (arXiv 2112.03570), sections IV to
-VI.
+VI; Zarifzadeh, Liu and Shokri 2024 (arXiv 2312.03262), section 3, offline.
 """
 
 import hashlib
@@ -38,7 +47,7 @@ from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.seeds import one_thread
@@ -119,6 +128,10 @@ def confidence_scores(
     return answers.gather(1, own)[:, 0] - others
 
 
+GAMMA, SEEN = 2.0, 0.3
+"""Of RMIA: gamma, and a. A shadow that saw x would have p = a mean + 1 - a: with a = 1 it would be
+no surer than those that did not. Both are the paper's for small pictures."""
+
 OWN_SPREAD = 64
 """Shadow networks from which on each candidate has a standard deviation of its own."""
 
@@ -146,7 +159,7 @@ class GenomeTrainer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowConfig:
-    """How LiRA's shadow networks are trained and asked."""
+    """How shadow networks are trained and asked."""
 
     public: Samples  # surely no members, at least 2
     train: Train  # best as the attacked network was trained
@@ -157,6 +170,8 @@ class ShadowConfig:
     they are as many as the attacked network was trained on."""
     views: tuple[View, ...] = ("plain",)  # of each image; its score is the mean z of them
     workers: int = 1
+    population: int = 500  # public samples z of RMIA, at most
+    seen: float = SEEN  # a of RMIA, in [0, 1]
     keep: Path | None = None
     """A folder for finished shadows' answers: a second call with the same arguments goes on from
     there. A change of `train` needs another folder."""
@@ -210,6 +225,72 @@ def lira_scores(
         spread = spread.square().mean(1, keepdim=True).sqrt()
     asked = torch.stack([confidence_scores(query, candidates, view) for view in views])
     return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
+
+
+def rmia(
+    query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
+) -> Float[Tensor, "n"]:
+    """The offline robust attack on a network: the share of public samples that each beats.
+
+    Args:
+        query: the attacked network: images in [-1, 1] to logits.
+        candidates: members and others; no shadow trains on them.
+        shadows: how many, on which samples, and by which training; its public samples are z.
+        rng: seeds the shadows.
+    """
+    return shadow_attacks(query, candidates, shadows, rng=rng)["RMIA"]
+
+
+def rmia_scores(
+    own: Float[Tensor, "v n"],
+    phi: Float[Tensor, "k v n"],
+    own_public: Float[Tensor, "v z"],
+    phi_public: Float[Tensor, "k v z"],
+    *,
+    seen: float = SEEN,
+) -> Float[Tensor, "n"]:
+    """The second half of `rmia`.
+
+    Args:
+        own: phi of v views of n candidates by the attacked network.
+        phi: the same by k shadows, from `shadow_confidences`.
+        own_public: phi of z public samples by the attacked network.
+        phi_public: the same by k shadows.
+        seen: a, in [0, 1].
+    """
+    unseen = phi.sigmoid().mean(0).clamp(min=1e-300)
+    prior = ((1 + seen) * unseen + 1 - seen) / 2
+    log_ratio = (F.logsigmoid(own) - prior.log()).mean(0)
+    public = (F.logsigmoid(own_public) - phi_public.sigmoid().mean(0).clamp(min=1e-300).log()).mean(
+        0
+    )
+    beaten = (log_ratio[:, None] >= public + np.log(GAMMA)).double().sum(1)
+    # Below 1 / 2 of a count, so that ties alone are broken.
+    return (beaten + log_ratio.atan() / torch.pi / 2) / len(public)
+
+
+def shadow_attacks(
+    query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
+) -> dict[str, Float[Tensor, "n"]]:
+    """Scores of all attacks that the same shadows serve, by name: `lira` and `rmia`.
+
+    Args:
+        query: the attacked network: images in [-1, 1] to logits.
+        candidates: members and others; no shadow trains on them.
+        shadows: how many, on which samples, and by which training.
+        rng: seeds the shadows.
+    """
+    n, public = (
+        len(candidates),
+        shadows.public.take(range(len(shadows.public))[: shadows.population]),
+    )
+    asked = concat([Samples(s.inputs(), s.y, s.classes) for s in (candidates, public)])
+    phi = shadow_confidences(asked, shadows, rng=rng)
+    own = torch.stack([confidence_scores(query, asked, view) for view in shadows.views])
+    return {
+        "LiRA": lira_scores(query, candidates, phi[..., :n], shadows.views),
+        "RMIA": rmia_scores(own[:, :n], phi[..., :n], own[:, n:], phi[..., n:], seen=shadows.seen),
+    }
 
 
 def shadow_confidences(

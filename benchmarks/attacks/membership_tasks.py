@@ -8,14 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_dirac_canaries
+from attacks.epsilon.gradient_canaries import (
+    GradientCanaries,
+    diracs,
+    final_scores,
+    orthogonal,
+    round_scores,
+    train_with_gradient_canaries,
+)
 from attacks.epsilon.one_run import (
     OneRunAudit,
     OneRunConfig,
+    audit_scores,
     audit_training,
     mislabelled,
     random_patterns,
 )
+from attacks.epsilon.trade_off import GAUSSIAN, Family, SampledFamily
 from attacks.inference.membership import (
     GenomeTrainer,
     Query,
@@ -24,6 +33,7 @@ from attacks.inference.membership import (
     logits,
     loss_scores,
     query_of,
+    rmia_scores,
 )
 from attacks.inference.roc import Roc, roc
 from panas.architecture.genome import Genome
@@ -44,6 +54,9 @@ OVERFITTED = "c64k3-max-c128k3-c128k3"
 OVERFIT = OptimizerConfig(
     learning_rate=0.01, optimiser="adam", batch_size=32, epochs=60, decay="cosine"
 )
+RATE = 0.5
+"""Learning rate of DP-SGD."""
+
 DATA, FEW, MEMBERS = 500, 200, 440
 """Samples beside gradient canaries, beside others, and of an overfitted network."""
 
@@ -72,7 +85,12 @@ class Ground:
 
     pool: Samples
     size: Size
-    phi: Tensor | None = None
+    phi: Tensor | None = None  # of the candidates, then of the public samples
+
+    @property
+    def asked(self) -> Samples:
+        """What shadow networks answer to."""
+        return concat([self.candidates, self.public])
 
     @property
     def candidates(self) -> Samples:
@@ -99,11 +117,11 @@ class Ground:
         )
         return GenomeTrainer(genome=Genome.parse(OVERFITTED), spec=spec, optimizer=optimizer)
 
-    def plan(self) -> Plan:
-        """DP-SGD at the claim: data and canaries, 20 passes at a rate of 1 in 5."""
+    def plan(self, kind: "Private") -> Plan:
+        """DP-SGD at the claim, of data and canaries."""
         n = DATA + self.size.canaries
-        schedule = TrainingSchedule(samples=n, epochs=20)
-        return calibrate(BUDGET, schedule, batch_size=n // 5, clip=1.0)
+        schedule = TrainingSchedule(samples=n, epochs=kind.passes)
+        return calibrate(BUDGET, schedule, batch_size=round(n * kind.rate), clip=1.0)
 
 
 def pool(root: str | None) -> Samples:
@@ -128,8 +146,8 @@ def run(ground: Ground, task: tuple[str, int]) -> dict[str, Any]:
     """One audit, or one attacked network."""
     torch.set_num_threads(1)
     name, seed = task
-    if name == "gradient canaries":
-        return shown(private(ground, seed))
+    if name in PRIVATE:
+        return private(ground, seed, PRIVATE[name])
     if name in KINDS:
         return shown(memorised(ground, seed, KINDS[name]))
     return attacked(ground, seed, seen=name == "overfitted")
@@ -139,34 +157,69 @@ def shown(audit: OneRunAudit) -> dict[str, Any]:
     """The figures of an audit."""
     return {
         "lower_bound": audit.lower_bound,
+        "f_dp": audit.f_dp,
+        "gdp": audit.gdp,
+        "assumes": audit.config.family.name,
         "ceiling": audit.ceiling,
         "guesses": audit.guesses,
         "correct": audit.correct,
     }
 
 
-def private(ground: Ground, seed: int) -> OneRunAudit:
-    """DP-SGD at the claim, with gradient canaries."""
-    data, plan = ground.pool.take(range(DATA)), ground.plan()
+@dataclass(frozen=True)
+class Private:
+    """A training by DP-SGD at the claim, with gradient canaries."""
+
+    plant: Callable[[nn.Module, int, np.random.Generator], GradientCanaries]
+    rate: float  # of Poisson sampling; 1: every batch is full, and the trade-off is Gaussian
+    passes: int  # over data and canaries
+
+
+PRIVATE: dict[str, Private] = {
+    "sampled, one weight each": Private(diracs, 0.2, 20),
+    "sampled, orthogonal": Private(orthogonal, 0.2, 20),
+    "full batch, one weight each": Private(diracs, 1.0, 5),
+    "full batch, orthogonal": Private(orthogonal, 1.0, 5),
+}
+
+
+def private(ground: Ground, seed: int, kind: Private) -> dict[str, Any]:
+    """One training, scored by the final network alone and by all rounds."""
+    data, plan = ground.pool.take(range(DATA)), ground.plan(kind)
     rng = stream(seed, "gradient canaries")
     generator = torch_generator(rng)
     spec = NetworkSpec(shape=data.shape, classes=10, width=64, head_init="random")
     bottom, head = spec.bottom(Genome.parse(GENOME), generator), spec.head(generator)
     network = nn.Sequential(bottom, head)
-    return audit_training(
-        lambda included: train_with_dirac_canaries(
-            network,
-            data,
-            included,
-            plan=plan,
-            learning_rate=0.5,
-            noise=ReproducibleNoise(stream(seed, "noise")),
-        ),
-        diracs(network, ground.size.canaries, rng),
-        dirac_scores,
-        OneRunConfig(delta=BUDGET.delta, claim=BUDGET.epsilon),
-        rng=stream(seed, "coins"),
+    canaries = kind.plant(network, ground.size.canaries, rng)
+    included = torch.from_numpy(stream(seed, "coins").random(len(canaries)) < 0.5)
+    went = train_with_gradient_canaries(
+        network,
+        data,
+        canaries.take(included.nonzero().flatten()),
+        plan=plan,
+        learning_rate=RATE,
+        noise=ReproducibleNoise(stream(seed, "noise")),
     )
+    scores = {
+        "final network": final_scores(went, canaries),
+        "all rounds": round_scores(went, canaries, plan=plan, learning_rate=RATE),
+    }
+    families: dict[str, Family] = {"gaussian": GAUSSIAN}
+    if kind.rate < 1:
+        families["plan"] = SampledFamily(plan.rate, plan.steps)
+    return {
+        seen: {
+            name: shown(audit_scores(values, included, config(family)))
+            for name, family in families.items()
+        }
+        for seen, values in scores.items()
+    }
+
+
+def config(family: Family) -> OneRunConfig:
+    """The claim, and what the f-DP bound takes for granted."""
+    return OneRunConfig(delta=BUDGET.delta, claim=BUDGET.epsilon, family=family)
 
 
 def perceptron(samples: Samples, rng: np.random.Generator, epochs: int) -> Query:
@@ -218,8 +271,13 @@ def attacked(ground: Ground, seed: int, *, seen: bool) -> dict[str, Any]:
         training = ground.public.take(rng.choice(2 * MEMBERS, MEMBERS, replace=False))
     query = ground.overfit(training, rng)
     right = (logits(query, candidates).argmax(1) == candidates.y).double()
+    n, own = len(candidates), confidence_scores(query, ground.asked)[None]
+    phi = ground.phi
     attacks = {
-        "lira": lira_scores(query, candidates, ground.phi),
+        "lira": lira_scores(query, candidates, phi[..., :n]),
+        "rmia": rmia_scores(own[:, :n], phi[..., :n], own[:, n:], phi[..., n:]),
+        "rmia_4_shadows": rmia_scores(own[:, :n], phi[:4, :, :n], own[:, n:], phi[:4, :, n:]),
+        "lira_4_shadows": lira_scores(query, candidates, phi[:4, :, :n]),
         "loss_threshold": loss_scores(query, candidates),
     }
     results = {name: roc(s, members, rng=stream(seed, "roc")) for name, s in attacks.items()}

@@ -12,7 +12,9 @@ from typing import Any
 from rich.table import Table
 
 from attacks.audit.external_model import ModelAudit
+from attacks.audit.named import PEOPLE
 from attacks.audit.records import RunAudit, SiteAudit
+from attacks.audit.verdict import Verdict
 from attacks.reconstruction.metrics import ReconstructionScore
 from dprbft.config.families import family_of
 from dprbft.paths import ladder_picture, predictor_file, read_sites, sites_file
@@ -169,7 +171,7 @@ def _show_details(run: Path, summary: Mapping[str, Any], audit: dict[str, Any] |
         print_words(latency)
     if audit:
         print_text("")
-        show_audit(RunAudit.from_json(audit))
+        show_audit(RunAudit.from_json(audit), details=True)
     print_text("")
     print_words(f"run directory: {run}")
     if ladder_picture(run).exists():
@@ -313,17 +315,31 @@ HEADERS = {
 """Controls in the audit's table, and their columns."""
 
 
-def show_audit(audit: RunAudit) -> None:
-    """The best attack beside its controls, one row a site, and the verdicts with evidence."""
+def show_audit(audit: RunAudit, *, details: bool = False) -> None:
+    """The best attack beside its controls, one row a site, and the verdicts.
+
+    Args:
+        audit: what was found.
+        details: show all evidence; else the reason, what the claim means in people, and leaks.
+    """
     rows = [(c, best) for c in audit.clients if (best := c.best)]
     if rows:
         print_titled(_attacked(rows))
     for c in audit.clients:
-        print_words(f"{c.name}: {c.verdict}: {c.evidence}")
+        print_words(f"{c.name}: {c.verdict}: {_reason(c.verdict, c.evidence, details)}")
         if n := c.network:
-            print_words(f"  its network: {n.verdict}: {n.evidence}")
+            print_words(f"  its network: {n.verdict}: {_reason(n.verdict, n.evidence, details)}")
         else:
             print_words("  its network: not audited: none is kept, or too few samples or classes")
+    if not details:
+        print_words("all evidence: panas report RUN --details, or audit.json")
+
+
+def _reason(verdict: Verdict, evidence: str, details: bool) -> str:
+    first, *rest = evidence.split("; ")
+    if details or verdict == "leaks":
+        return evidence
+    return "; ".join([first, *(clause for clause in rest if clause.startswith(PEOPLE))])
 
 
 def show_model_audit(audit: ModelAudit) -> None:

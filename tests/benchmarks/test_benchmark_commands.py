@@ -70,7 +70,7 @@ THOROUGH = {
     "at_home --encoder {}/tiny.onnx --dataset digits --limit 120 --clients 2 --seeds 1 --workers 1"
     " --set search.population=2 --set search.generations=0 --set search.student_steps=1"
     " --set training.student_steps=1": "rows runs within joined error",
-    "attack_membership --seeds 1 --workers 1 --work {}": "one_run lower_bounds lira loss_threshold",
+    "attack_membership --seeds 1 --workers 1 --work {}": "one_run lower_bounds f_dp gdp rmia lira",
     "attacks --workers 1 --work {}": "table4 release epsilon attack r2 ceiling_r2 verdict",
     "decnas --seeds 1 --limit 150 --sites 2 --iterations 1 --start 1 --final 1 --parts 3": (
         "accuracy searched macs iterations rounds"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from summaries import site_of, summary_of
 
+from attacks.audit.named import in_people
 from attacks.audit.records import RunAudit, SiteAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.threats.controls import PUBLIC
@@ -81,6 +82,26 @@ def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
     audit = SiteAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
     show_audit(RunAudit(seconds=1.0, clients=(audit,)))
     assert capsys.readouterr().out.startswith("north: nothing left: it sent\n")
+
+
+def test_an_audit_gives_its_reason_and_people_first_and_all_evidence_on_request(
+    capsys: pytest.CaptureFixture,
+):
+    evidence = f"the reason; {in_people(1.0, 1e-5)}; figures"
+    audit = SiteAudit(id=0, name="north", epsilon=1.0, verdict="inconclusive", evidence=evidence)
+    run = RunAudit(seconds=1.0, clients=(audit,))
+
+    def shown(run: RunAudit, *, details: bool = False) -> str:
+        show_audit(run, details=details)
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "the reason; by its claim, of 100 people" in shown(run)
+    assert "at most 73 really took part" in shown(run)
+    assert "figures" not in shown(run)
+    assert "panas report RUN --details" in shown(run)
+    assert "figures" in shown(run, details=True)
+    leak = replace(run, clients=(replace(audit, verdict="leaks"),))
+    assert "figures" in shown(leak)  # whatever fired may be anywhere in it
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_a_network_that_remembers_leaks() -> None:
     assert record["attacks"][0]["auc"] > 0.95
 
 
+def test_evidence_says_in_people_what_the_claim_leaves() -> None:
+    said = "of 100 people that an attacker names with one false alarm in a hundred, at most 73"
+    assert said in _audited(60).evidence
+    assert "at most 66" in _audited(60, PrivacyClaim(epsilon=1.0, mu=0.27)).evidence
+    assert "people" not in _audited(60, NO_CLAIM).evidence
+
+
 @pytest.mark.parametrize(
     ("claim", "says"),
     [
