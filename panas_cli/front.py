@@ -24,6 +24,7 @@ from panas_cli.options import (
     Request,
     check_claim,
     check_encoder_file,
+    checked_audited,
     checked_export,
     checked_folder,
     checked_input,
@@ -130,15 +131,27 @@ def compare(
 
 
 def audit(
-    run: Run,
+    run: Annotated[Path | None, Argument(help="A run directory.")] = None,
     shadows: Shadows = 0,
     workers: Workers = None,
     fail_on: FailOnOption = None,
+    implementation: Annotated[
+        bool,
+        Option("--implementation", help="Run the code of all mechanisms again, in place of a run."),
+    ] = False,
+    mechanism: Annotated[
+        str | None,
+        Option(metavar="FILE.py:NAME", help="With --implementation: yours, too; runs that code."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Attack what a run released, beside blind controls."""
-    processes, folder = checked_workers(shadows, workers), checked_folder(run)
-    commands.audit.audit(folder, shadows, processes, fail_on, json)
+    """Attack what a run released, beside blind controls; or test the code that releases."""
+    processes = checked_workers(shadows, workers)
+    folder = checked_audited(run, implementation, mechanism)
+    if folder is None:
+        commands.implementation.implementation(mechanism, json)
+    else:
+        commands.audit.audit(folder, shadows, processes, fail_on, json)
 
 
 def audit_model(
