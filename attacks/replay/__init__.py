@@ -1,0 +1,1 @@
+"""Run a client's code again, on neighbours and with noise that is recorded, frozen or probed."""
