@@ -24,6 +24,7 @@ from panas_cli.options import (
     Request,
     check_claim,
     check_encoder_file,
+    checked_audited,
     checked_export,
     checked_folder,
     checked_input,
@@ -130,7 +131,7 @@ def compare(
 
 
 def audit(
-    run: Run,
+    run: Annotated[Path | None, Argument(help="A run directory.")] = None,
     shadows: Shadows = 0,
     beside: Annotated[
         list[Path] | None,
@@ -138,10 +139,22 @@ def audit(
     ] = None,
     workers: Workers = None,
     fail_on: FailOnOption = None,
+    implementation: Annotated[
+        bool,
+        Option("--implementation", help="Run the code of all mechanisms again, in place of a run."),
+    ] = False,
+    mechanism: Annotated[
+        str | None,
+        Option(metavar="FILE.py:NAME", help="With --implementation: yours, too; runs that code."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Attack what a run released, beside blind controls, and test its noise."""
-    processes, folder = checked_workers(shadows, workers), checked_folder(run)
+    """Attack what a run released, and test its noise; or test the code that releases."""
+    processes = checked_workers(shadows, workers)
+    folder = checked_audited(run, implementation, mechanism)
+    if folder is None:
+        commands.implementation.implementation(mechanism, json)
+        return
     others = tuple(checked_folder(other) for other in beside or ())
     commands.audit.audit(folder, shadows, others, processes, fail_on, json)
 

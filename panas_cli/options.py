@@ -297,6 +297,22 @@ def checked_folder(path: Path) -> Path:
     return path
 
 
+def checked_audited(run: Path | None, implementation: bool, mechanism: str | None) -> Path | None:
+    """The run to audit; None where it is an implementation.
+
+    Args:
+        run: its directory, if one was named.
+        implementation: whether the code is to be tested.
+        mechanism: FILE.py:NAME of the user's own.
+    """
+    if mechanism is not None and not implementation:
+        raise BadInput("expected --implementation with --mechanism, got none; add it")
+    if implementation == (run is not None):
+        got = "both" if implementation else "neither"
+        raise BadInput(f"expected a run directory or --implementation, got {got}; give one")
+    return None if run is None else checked_folder(run)
+
+
 def checked_source(path: Path) -> Path:
     """A folder or file that is there."""
     if not path.exists():

@@ -61,21 +61,12 @@ class Replayed:
 def replay(mechanism: Mechanism, rng: np.random.Generator) -> Replayed:
     """All tests of a mechanism with frozen noise.
 
-    BadInput if it fails on the first rows, whatever their neighbours.
-
     Args:
         mechanism: to run again and again, some hundred times.
         rng: draws rows and probes; no privacy rests on it.
     """
     runs = _Runs(mechanism)
     worlds = worlds_of(mechanism, rng)
-    try:
-        runs.output(worlds[0].rows, Recorded())
-    except Exception as e:
-        raise BadInput(
-            f"expected {mechanism.name} to run on {len(worlds[0].rows.y)} rows of "
-            f"{mechanism.width} numbers, got {type(e).__name__}: {str(e):.80}; mend it"
-        ) from e
     try:
         problems, losses = runs.all_worlds(worlds, rng)
     except _Broken as e:
@@ -84,6 +75,23 @@ def replay(mechanism: Mechanism, rng: np.random.Generator) -> Replayed:
     findings = [_finding(test, mechanism.name, first.get(test)) for test in TESTS]
     worst = sorted(losses, key=lambda u: -u.over_charge)[:WORST]
     return Replayed(tuple(findings), tuple(worst))
+
+
+def check_runs(mechanism: Mechanism, rng: np.random.Generator) -> None:
+    """BadInput for a mechanism that does not run at all, on rows of all kinds.
+
+    Args:
+        mechanism: to run once.
+        rng: draws rows.
+    """
+    runs, worlds = _Runs(mechanism), worlds_of(mechanism, rng)
+    try:
+        runs.output(worlds[0].rows, Recorded())
+    except Exception as e:
+        raise BadInput(
+            f"expected {mechanism.name} to run on {len(worlds[0].rows.y)} rows of "
+            f"{mechanism.width} numbers, got {type(e).__name__}: {e!s:.80}; mend it"
+        ) from e
 
 
 TESTS = {
@@ -144,7 +152,7 @@ class _Runs:
         try:
             arrays = self.output(rows, source)
         except Exception as e:
-            raise _Broken("failures", f"{about}: {type(e).__name__}: {str(e):.60}") from e
+            raise _Broken("failures", f"{about}: {type(e).__name__}: {e!s:.60}") from e
         if not fits(source.calls, recorded.calls, without is not None):
             raise _Broken("calls", about)
         return flat(arrays), arrays
@@ -174,7 +182,7 @@ class _Runs:
         try:
             first = flat(self.output(rows, recorded))
         except Exception as e:
-            raise _Broken("failures", f"{type(e).__name__}: {str(e):.60}") from e
+            raise _Broken("failures", f"{type(e).__name__}: {e!s:.60}") from e
         if not bool(first.isfinite().all()):
             raise _Broken("failures", "numbers that are not finite")
         again, _ = self.frozen(rows, recorded, recorded.row)

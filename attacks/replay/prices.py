@@ -14,9 +14,7 @@ It shares no code with the accountants of `panas.privacy.accounting`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.special
@@ -35,10 +33,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, fits, release_multiplier
-from panas.privacy.ledger.charge import Charge
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import TrainingSchedule
-from panas.runtime.errors import BudgetExhausted
 
 STEP = 5e-4  # of the grid of losses
 RANGE = 1 << 18  # points of that grid
@@ -61,7 +56,7 @@ def least_epsilon(events: Sequence[Event], delta: float, relation: Relation) -> 
         losses *= np.fft.rfft(_cells(event, relation)) ** times
     mass = np.fft.irfft(losses, RANGE).clip(min=0)
     at = (np.arange(RANGE) - RANGE // 2) * STEP
-    # Of offsets of half the range each event's Fourier phase carries one; undone by a shift.
+    # Each step's losses begin at minus half the range; that of the sum must, too.
     count = sum(e.steps if isinstance(e, SampledGaussian) else 1 for e in events)
     mass = np.roll(mass, -(RANGE // 2) * (count - 1) % RANGE)
     low, high = 0.0, float(at[-1])
@@ -107,18 +102,36 @@ def tests_of_accountants() -> Iterator[Finding]:
         for events in WORKS:
             least = least_epsilon(events, DELTA, relation)
             for method in ("pld", "rdp", "prv"):
-                price = accountant.epsilon(events, DELTA, method=method, relation=relation)  # type: ignore[arg-type]
-                yield _covers(f"{method}, {relation}, {events[0]}", price, least)
+                price = accountant.epsilon(events, DELTA, method=method, relation=relation)
+                yield covers(f"{method}, {relation}, {events[0]}", price, least)
     unprotected = accountant.epsilon([Gaussian(9.0), Unprotected()], DELTA)
-    yield _covers("an unprotected event", unprotected, math.inf)
+    yield covers("an unprotected event", unprotected, math.inf)
     none = accountant.epsilon([Gaussian(0.0)], DELTA)
-    yield _covers("a Gaussian without noise", none, math.inf)
+    yield covers("a Gaussian without noise", none, math.inf)
     twice = accountant.epsilon([Gaussian(4.0)], DELTA, group=2)
-    yield _covers("a user with two samples", twice, least_epsilon([Gaussian(2.0)], DELTA, REPLACE))
+    yield covers("a user with two samples", twice, least_epsilon([Gaussian(2.0)], DELTA, REPLACE))
     yield from _of_calibration()
 
 
-def _covers(part: str, price: float, least: float) -> Finding:
+def certain(part: str, wrong: bool, says: str) -> Finding:
+    """A test without chance.
+
+    Args:
+        part: what was tested.
+        wrong: what was found.
+        says: what that means.
+    """
+    return Finding("charge", part, 0.0 if wrong else 1.0, says)
+
+
+def covers(part: str, price: float, least: float) -> Finding:
+    """Whether a price is no less than what something costs at least.
+
+    Args:
+        part: what was tested.
+        price: epsilon that was said.
+        least: a lower bound of epsilon.
+    """
     says = f"it is priced at {price:.3f}, and costs {least:.3f} at least"
     return Finding("price", part, 1.0 if price >= least - CLOSE else 0.0, says)
 
@@ -127,55 +140,15 @@ def _of_calibration() -> Iterator[Finding]:
     budget = Budget(3.0, DELTA)
     schedule = TrainingSchedule(samples=500, epochs=2, releases=2)
     plan = calibrate(budget, schedule, batch_size=50, clip=1.0)
-    yield _covers("a calibrated plan", budget.epsilon, _least(plan.events()))
+    yield covers("a calibrated plan", budget.epsilon, _least(plan.events()))
     rounds = SampledGaussian(plan.rate, plan.noise_multiplier, plan.steps * plan.rounds)
-    done = [rounds, *[plan.release_event] * plan.releases]
-    yield _covers("what a calibrated plan does", budget.epsilon, _least(done))
+    done: list[Event] = [rounds, *[plan.release_event] * plan.releases]
+    yield covers("what a calibrated plan does", budget.epsilon, _least(done))
     m = release_multiplier(budget, 3, 0.5)
-    yield _covers("a share for releases", 0.5 * budget.epsilon, _least([Gaussian(m)] * 3))
+    yield covers("a share for releases", 0.5 * budget.epsilon, _least([Gaussian(m)] * 3))
     over = [Gaussian(1.0)] * 3
-    yield _certain("fits", fits(over, budget) and _least(over) > budget.epsilon, "too much fits")
+    yield certain("fits", fits(over, budget) and _least(over) > budget.epsilon, "too much fits")
 
 
 def _least(events: Sequence[Event]) -> float:
     return least_epsilon(events, DELTA, ADD_OR_REMOVE)
-
-
-def _certain(part: str, found: bool, says: str) -> Finding:
-    return Finding("ledger", part, 0.0 if found else 1.0, says)
-
-
-def tests_of_ledger() -> list[Finding]:
-    """Whether a ledger on disk adds up, refuses what is too much, and is there before the data."""
-    with TemporaryDirectory() as folder:
-        return list(_of_ledger(Path(folder) / "ledger.jsonl"))
-
-
-def _of_ledger(path: Path) -> Iterator[Finding]:
-    ledger, event = Ledger(path), Gaussian(2.0)
-    ledger.open_account(Budget(5.0, DELTA))
-    for _ in range(3):
-        ledger.charge(_charge(event))
-    spent = Ledger(path).account()  # as another process reads it
-    yield _certain("events", list(spent.events()) != [event] * 3, "it forgets what was charged")
-    yield _covers("what the ledger adds up", spent.spent(), _least([event] * 3))
-    yield _certain("over the budget", not _refuses(ledger, Gaussian(0.3)), "it allows too much")
-    yield _certain(
-        "unprotected", not _refuses(ledger, Unprotected()), "it allows what has no noise"
-    )
-    left: Callable[[], float] = Ledger(path).account().spent
-    yield _covers("after a refusal", left(), _least([event] * 3))
-
-
-def _charge(event: Event) -> Charge:
-    return Charge(
-        event=event, phase="release", mechanism="moments", recipient="server", sensitivity=1.0
-    )
-
-
-def _refuses(ledger: Ledger, event: Event) -> bool:
-    try:
-        ledger.charge(_charge(event))
-    except (BudgetExhausted, ValueError):
-        return True
-    return False

@@ -23,8 +23,8 @@ UNITS = 400  # of the data that batches are drawn from
 PLAN = Plan(samples=UNITS, batch_size=80, clip=0.5, noise_multiplier=1.5, epochs=20, rounds=2)
 
 
-def tests_of_batches(plan: Plan = PLAN) -> list[Finding]:
-    """Tests of two rounds of batches, of single rows and of groups."""
+def tests_of_batches(plan: Plan) -> list[Finding]:
+    """Tests of a plan's rounds of batches, of `UNITS` single rows, and of groups of two."""
     event = plan.training_event
     found = [_is(event.noise_multiplier == plan.clip_and_noise.noise_multiplier, "its noise")]
     ids = torch.arange(UNITS).repeat_interleave(2)

@@ -120,13 +120,14 @@ def tests_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
     arrays = {"normal": normal.flatten(), "uniform": inverse.flatten()}
     found = []
     for name, z in arrays.items():
-        found += tests_of(_residual(name, z))
+        found += tests_of(as_residual(name, z))
     within = {f"draw {k}": z for k, z in enumerate([*normal, *inverse])}
     found += [*tests_between(within), *_many(make()), *_shapes(make())]
     return found
 
 
-def _residual(name: str, z: Float[Tensor, "n"]) -> Residual:
+def as_residual(name: str, z: Float[Tensor, "n"]) -> Residual:
+    """Numbers that should be independent and normal, as what is left of a release."""
     none = torch.zeros(0, len(z), dtype=torch.float64)
     return Residual(
         arrays={name: z},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         doctor,
         epsilon,
         export,
+        implementation,
         ledger,
         plan,
         predict,
