@@ -113,16 +113,6 @@ def audit_implementation(
     return ImplementationAudit(tuple(done))
 
 
-def part_names(folder: Path, mechanism: Mechanism | None = None) -> list[str]:
-    """The names of all parts, in their order.
-
-    Args:
-        folder: an empty one.
-        mechanism: the user's; None for none.
-    """
-    return [name for name, _ in _parts(folder, mechanism, np.random.default_rng(0))]
-
-
 Tests = Callable[[], tuple[Sequence[Finding], Sequence[UnitLoss]]]
 
 

@@ -42,6 +42,7 @@ def own_mechanisms(folder: Path) -> list[Mechanism]:
     gates = [_gate(folder, name) for name in ("moments", "class_sums")]
     relations: tuple[Relation, ...] = (ADD_OR_REMOVE, REPLACE)
     histograms = [_histogram(folder, r) for r in relations]
+    histograms.append(_histogram(folder, ADD_OR_REMOVE, grouped=True))
     steps = [_step("a step of DP-SGD", False), _step("a step of DP-SGD", True), _drawn_step()]
     return [*kinds, *gates, _summand(folder), *histograms, *steps]
 
@@ -140,8 +141,9 @@ def _summand(folder: Path) -> Mechanism:
     )
 
 
-def _histogram(folder: Path, relation: Relation) -> Mechanism:
-    books, event = _Ledgers(folder, f"histogram-{relation}", relation), Gaussian(M)
+def _histogram(folder: Path, relation: Relation, grouped: bool = False) -> Mechanism:
+    name = f"label histogram, {relation}{', groups' if grouped else ''}"
+    books, event = _Ledgers(folder, name, relation), Gaussian(M)
 
     def run(rows: Rows, noise: NoiseSource) -> Tensor:
         ledger = books.ledger()
@@ -153,8 +155,9 @@ def _histogram(folder: Path, relation: Relation) -> Mechanism:
 
         return label_histogram(labels, classes=CLASSES, event=event, ledger=ledger, noise=noise)
 
-    name = f"label histogram, {relation}"
-    return Mechanism(name=name, run=run, noise_multiplier=M, width=1, relation=relation)
+    return Mechanism(
+        name=name, run=run, noise_multiplier=M, width=1, relation=relation, grouped=grouped
+    )
 
 
 def _network(width: int) -> nn.Module:

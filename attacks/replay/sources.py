@@ -12,6 +12,7 @@ release's noise (`attacks.conformance.tests`), its uniform numbers by way of the
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 import scipy.special
@@ -108,6 +109,35 @@ def _seed_of(noise: Float[Tensor, "k"]) -> str | None:
     return None
 
 
+@cache
+def _uniform_tables() -> dict[str, Float[np.ndarray, "seeds 2"]]:
+    """The first two uniform numbers after each seed of 16 bits."""
+    generator, state, plain = torch.Generator(), np.random.RandomState(), random.Random()
+    names = ("torch", "numpy.random.default_rng", "numpy.random.RandomState", "Python's random")
+    tables = {name: np.empty((seeds.SEEDS, 2)) for name in names}
+    for seed in range(seeds.SEEDS):
+        generator.manual_seed(seed)
+        state.seed(seed)
+        plain.seed(seed)
+        drawn = (
+            torch.rand(2, generator=generator, dtype=torch.float64).numpy(),
+            np.random.Generator(np.random.PCG64(seed)).random(2),
+            state.random_sample(2),
+            (plain.random(), plain.random()),
+        )
+        for name, numbers in zip(names, drawn, strict=True):
+            tables[name][seed] = np.asarray(numbers)
+    return tables
+
+
+def _uniform_seed(source: NoiseSource) -> Finding:
+    """Two numbers of 53 bits agree with one of 2^18 seeds by chance below 1e-26."""
+    u = source.uniform(2).numpy()
+    found = [name for name, table in _uniform_tables().items() if (table == u).all(1).any()]
+    says = f"its uniform numbers are those of {' or '.join(found)} with a seed of 16 bits"
+    return _certain("short seed", "uniform", bool(found), says)
+
+
 def tests_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
     """Whether a source draws independent normal and uniform numbers, fresh in every instance.
 
@@ -122,7 +152,7 @@ def tests_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
     for name, z in arrays.items():
         found += tests_of(as_residual(name, z))
     within = {f"draw {k}": z for k, z in enumerate([*normal, *inverse])}
-    found += [*tests_between(within), *_many(make()), *_shapes(make())]
+    found += [*tests_between(within), *_many(make()), *_shapes(make()), _uniform_seed(make())]
     return found
 
 

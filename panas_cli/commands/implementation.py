@@ -16,7 +16,7 @@ from panas_cli.commands.audit import LEAK
 from panas_cli.progress import Display
 from panas_cli.text.printing import counted, print_json, print_table, print_words
 
-PARTS = 17
+PARTS = 18
 """Parts of the project's own audit."""
 
 
