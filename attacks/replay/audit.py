@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from attacks.conformance.finding import ERROR, Finding, alarms
-from attacks.replay.charges import tests_of_charges
+from attacks.replay.charges import charge_findings
 from attacks.replay.frozen import UnitLoss, check_runs, replay
 from attacks.replay.mechanism import Mechanism
 from attacks.replay.own import own_mechanisms
-from attacks.replay.prices import tests_of_accountants
-from attacks.replay.sampling import PLAN, tests_of_batches
-from attacks.replay.secure import tests_of_secure_sum
-from attacks.replay.sources import repeats, tests_of_source
+from attacks.replay.prices import price_findings
+from attacks.replay.sampling import PLAN, batch_findings
+from attacks.replay.secure import sum_findings
+from attacks.replay.sources import repeats, source_findings
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BadInput
 
@@ -124,11 +124,11 @@ def _parts(
     for own in own_mechanisms(folder):
         yield own.name, partial(_of_mechanism, own, rng)
     others: dict[str, Callable[[], Sequence[Finding]]] = {
-        "noise source": lambda: tests_of_source(SystemNoise),
-        "Poisson batches": lambda: tests_of_batches(PLAN),
-        "prices": lambda: list(tests_of_accountants()),
-        "ledger and gate": tests_of_charges,
-        "secure sum": tests_of_secure_sum,
+        "noise source": lambda: source_findings(SystemNoise),
+        "Poisson batches": lambda: batch_findings(PLAN),
+        "prices": lambda: list(price_findings()),
+        "ledger and gate": charge_findings,
+        "secure sum": sum_findings,
     }
     for name, tests in others.items():
         yield name, partial(_without_units, tests)

@@ -96,7 +96,7 @@ WORKS: tuple[tuple[Event, ...], ...] = (
 """Events whose price is compared."""
 
 
-def tests_of_accountants() -> Iterator[Finding]:
+def price_findings() -> Iterator[Finding]:
     """Whether every accountant, and what calibrates by them, keeps above the lower bound."""
     for relation in (ADD_OR_REMOVE, REPLACE):
         for events in WORKS:

@@ -45,7 +45,7 @@ class _Played:
     answers: dict[int, bytes]
 
 
-def tests_of_secure_sum() -> list[Finding]:
+def sum_findings() -> list[Finding]:
     """Tests of two sessions over the same vectors, of shares, and of the noise in a sum."""
     vectors = {
         i: np.arange(SIZE, dtype=np.int64).view(np.uint64) + np.uint64(i) for i in range(SITES)

@@ -138,7 +138,7 @@ def _uniform_seed(source: NoiseSource) -> Finding:
     return _certain("short seed", "uniform", bool(found), says)
 
 
-def tests_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
+def source_findings(make: Callable[[], NoiseSource]) -> list[Finding]:
     """Whether a source draws independent normal and uniform numbers, fresh in every instance.
 
     Args:
@@ -172,7 +172,7 @@ def as_residual(name: str, z: Float[Tensor, "n"]) -> Residual:
 def _many(source: NoiseSource) -> Iterator[Finding]:
     """Size and tails of many more numbers than a shape is tested on; also repeats of words."""
     z = source.normal(DRAWS * ACROSS).numpy()
-    p = two_sided(scipy.stats.chi2, float((z**2).sum()), len(z))
+    p = two_sided(scipy.stats.chi2, float((z**2).sum()), float(len(z)))
     yield Finding("size", "many normal numbers", p, "its noise has another size")
     far = int((np.abs(z) > 4).sum())
     p = scipy.stats.binomtest(far, len(z), 2 * scipy.stats.norm.sf(4)).pvalue

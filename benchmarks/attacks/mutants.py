@@ -26,8 +26,8 @@ import numpy as np
 
 from attacks.conformance.seeds import PREFIX, seed_of
 from attacks.replay.audit import audit_implementation
-from attacks.replay.prices import tests_of_accountants
-from attacks.replay.sources import tests_of_source
+from attacks.replay.prices import price_findings
+from attacks.replay.sources import source_findings
 from benchmarks.mutant_table import MUTANTS, Mutant
 from panas.privacy.noise import SystemNoise
 
@@ -53,7 +53,7 @@ def apply(mutant: Mutant) -> None:
     owner, _, function = name.rpartition(".")
     holder = getattr(home, owner) if owner else home
     original = holder.__dict__[function]
-    source = original.fget if isinstance(original, property) else original
+    source: Any = original.fget if isinstance(original, property) else original
     text = textwrap.dedent(inspect.getsource(source))
     if text.count(mutant.old) != 1:
         times = text.count(mutant.old)
@@ -105,8 +105,8 @@ def measure(mutants: Iterable[Mutant], clean: int, workers: int, seed: int) -> l
         tempfile.tempdir = str(SHARED_MEMORY)
     # Tables of seeds, and prices, that all processes share.
     seed_of(np.zeros(PREFIX))
-    tests_of_source(SystemNoise)
-    list(tests_of_accountants())
+    source_findings(SystemNoise)
+    list(price_findings())
     tasks: list[tuple[str, Mutant | None, int]] = [
         *((m.name, m, seed + k) for k, m in enumerate(mutants)),
         *((f"run {k}", None, seed + 1000 + k) for k in range(clean)),
