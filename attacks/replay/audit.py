@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from attacks.conformance.finding import ERROR, Finding, alarms
-from attacks.replay.charges import charge_findings
+from attacks.replay.charges import findings_of_charges
 from attacks.replay.frozen import UnitLoss, check_runs, replay
 from attacks.replay.mechanism import Mechanism
 from attacks.replay.own import own_mechanisms
-from attacks.replay.prices import price_findings
-from attacks.replay.sampling import PLAN, batch_findings
-from attacks.replay.secure import sum_findings
-from attacks.replay.sources import repeats, source_findings
+from attacks.replay.prices import findings_of_prices
+from attacks.replay.sampling import PLAN, findings_of_batches
+from attacks.replay.secure import findings_of_sum
+from attacks.replay.sources import findings_of_source, repeats
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BadInput
 
@@ -124,11 +124,11 @@ def _parts(
     for own in own_mechanisms(folder):
         yield own.name, partial(_of_mechanism, own, rng)
     others: dict[str, Callable[[], Sequence[Finding]]] = {
-        "noise source": lambda: source_findings(SystemNoise),
-        "Poisson batches": lambda: batch_findings(PLAN),
-        "prices": lambda: list(price_findings()),
-        "ledger and gate": charge_findings,
-        "secure sum": sum_findings,
+        "noise source": lambda: findings_of_source(SystemNoise),
+        "Poisson batches": lambda: findings_of_batches(PLAN),
+        "prices": lambda: list(findings_of_prices()),
+        "ledger and gate": findings_of_charges,
+        "secure sum": findings_of_sum,
     }
     for name, tests in others.items():
         yield name, partial(_without_units, tests)

@@ -30,7 +30,7 @@ BUDGET = Budget(5.0, DELTA)
 TWO = Gaussian(2.0)
 
 
-def charge_findings() -> list[Finding]:
+def findings_of_charges() -> list[Finding]:
     """Tests of ledgers on disk, and of the gate with every kind of release."""
     with TemporaryDirectory() as folder:
         return [*_of_ledger(Path(folder) / "one.jsonl"), *_of_gate(Path(folder)), *_of_kinds()]

@@ -96,7 +96,7 @@ WORKS: tuple[tuple[Event, ...], ...] = (
 """Events whose price is compared."""
 
 
-def price_findings() -> Iterator[Finding]:
+def findings_of_prices() -> Iterator[Finding]:
     """Whether every accountant, and what calibrates by them, keeps above the lower bound."""
     for relation in (ADD_OR_REMOVE, REPLACE):
         for events in WORKS:

@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from attacks.conformance.finding import Finding, of_many
-from attacks.conformance.tests import two_sided
+from attacks.conformance.noise import both_sides
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.unit import number_units
@@ -23,7 +23,7 @@ UNITS = 400  # of the data that batches are drawn from
 PLAN = Plan(samples=UNITS, batch_size=80, clip=0.5, noise_multiplier=1.5, epochs=20, rounds=2)
 
 
-def batch_findings(plan: Plan) -> list[Finding]:
+def findings_of_batches(plan: Plan) -> list[Finding]:
     """Tests of a plan's rounds of batches, of `UNITS` single rows, and of groups of two."""
     event = plan.training_event
     found = [_is(event.noise_multiplier == plan.clip_and_noise.noise_multiplier, "its noise")]
@@ -62,7 +62,7 @@ def _of_drawn(name: str, drawn: np.ndarray, q: float) -> Iterator[Finding]:
     for axis, parts in ((1, "sizes of batches"), (0, "how often a unit enters")):
         counts, of = drawn.sum(axis), drawn.shape[axis]
         spread = float(((counts - of * q) ** 2).sum() / (of * q * (1 - q)))
-        p = two_sided(scipy.stats.chi2, spread, float(len(counts)))
+        p = both_sides(spread, len(counts))
         # Sums of squares of binomials have longer tails than chi-squares: half as unlikely.
         yield Finding(
             "independence", f"{name}, {parts}", p**0.5, "units do not enter by themselves"

@@ -14,8 +14,8 @@ import scipy.stats
 import torch
 
 from attacks.conformance.finding import Finding
-from attacks.conformance.masked import tests_between_masked, tests_of_masked
-from attacks.conformance.tests import tests_of
+from attacks.conformance.masked import findings_between_masked, findings_of_masked
+from attacks.conformance.noise import findings_of
 from attacks.replay.sources import as_residual
 from dprbft.secure_sum.field import value_at_0
 from dprbft.secure_sum.keys import Announced, key_pair
@@ -45,7 +45,7 @@ class _Played:
     answers: dict[int, bytes]
 
 
-def sum_findings() -> list[Finding]:
+def findings_of_sum() -> list[Finding]:
     """Tests of two sessions over the same vectors, of shares, and of the noise in a sum."""
     vectors = {
         i: np.arange(SIZE, dtype=np.int64).view(np.uint64) + np.uint64(i) for i in range(SITES)
@@ -60,7 +60,7 @@ def sum_findings() -> list[Finding]:
     found += _uniform("vectors without their own masks", sent - np.concatenate(own))
     found += _uniform("vectors without their pair masks", sent - np.concatenate(pairs))
     found += _uniform("vectors beside those of another session", sent - again)
-    found += tests_between_masked({f"site {i}": m for i, m in one.masked.items()})
+    found += findings_between_masked({f"site {i}": m for i, m in one.masked.items()})
     found += [*_of_refusals(one, vectors), *_of_shares(), *_of_discrete_noise()]
     return found
 
@@ -90,7 +90,7 @@ def _masks(played: _Played, site: int) -> tuple[Masked, Masked]:
 
 
 def _uniform(part: str, numbers: Masked) -> Iterator[Finding]:
-    for f in tests_of_masked(numbers):
+    for f in findings_of_masked(numbers):
         yield Finding(f.test, f"{part}, {f.part}", f.p, SAYS)
 
 
@@ -129,7 +129,7 @@ def _of_shares() -> Iterator[Finding]:
 
 def _of_discrete_noise() -> Iterator[Finding]:
     large = discrete_gaussian(LARGE, DRAWS)
-    yield from tests_of(as_residual("discrete", torch.from_numpy(large / LARGE)))
+    yield from findings_of(as_residual("discrete", torch.from_numpy(large / LARGE)))
     y = discrete_gaussian(SMALL, DRAWS)
     at = np.arange(-4 * SMALL, 4 * SMALL + 1)
     law = np.exp(-((np.arange(-40, 41) / SMALL) ** 2) / 2)

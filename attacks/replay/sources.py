@@ -7,7 +7,7 @@
 | short seed | noise of a generator with a seed of 16 bits, on no rows at all, whatever its scale |
 
 The last asks runs on no rows, whose output is noise alone. A source itself gets all tests of a
-release's noise (`attacks.conformance.tests`), its uniform numbers by way of the normal law.
+release's noise (`attacks.conformance.noise`), its uniform numbers by way of the normal law.
 """
 
 import random
@@ -22,17 +22,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attacks.conformance import seeds
-from attacks.conformance.company import tests_between
+from attacks.conformance.company import findings_between
 from attacks.conformance.finding import Finding
+from attacks.conformance.noise import both_sides, findings_of
 from attacks.conformance.residual import Residual
-from attacks.conformance.tests import tests_of, two_sided
 from attacks.replay.mechanism import Mechanism, flat, worlds_of
 from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.privacy.release.estimate import Rows
 
 RUNS = 3  # of which two must not agree
 LIKE = 1 - 1e-6  # cosine of 16 numbers with those of a seed: chance is below 1e-25
-DRAWS, ACROSS = 2000, 50  # numbers of one call, and calls of that many
+DRAWS, ACROSS = 2000, 200  # numbers of one call, and calls of that many
 DOUBTFUL = 8  # numbers in common below which chance may have made them
 
 
@@ -138,7 +138,7 @@ def _uniform_seed(source: NoiseSource) -> Finding:
     return _certain("short seed", "uniform", bool(found), says)
 
 
-def source_findings(make: Callable[[], NoiseSource]) -> list[Finding]:
+def findings_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
     """Whether a source draws independent normal and uniform numbers, fresh in every instance.
 
     Args:
@@ -150,9 +150,9 @@ def source_findings(make: Callable[[], NoiseSource]) -> list[Finding]:
     arrays = {"normal": normal.flatten(), "uniform": inverse.flatten()}
     found = []
     for name, z in arrays.items():
-        found += tests_of(as_residual(name, z))
+        found += findings_of(as_residual(name, z))
     within = {f"draw {k}": z for k, z in enumerate([*normal, *inverse])}
-    found += [*tests_between(within), *_many(make()), *_shapes(make()), _uniform_seed(make())]
+    found += [*findings_between(within), *_many(make()), *_shapes(make()), _uniform_seed(make())]
     return found
 
 
@@ -172,7 +172,7 @@ def as_residual(name: str, z: Float[Tensor, "n"]) -> Residual:
 def _many(source: NoiseSource) -> Iterator[Finding]:
     """Size and tails of many more numbers than a shape is tested on; also repeats of words."""
     z = source.normal(DRAWS * ACROSS).numpy()
-    p = two_sided(scipy.stats.chi2, float((z**2).sum()), float(len(z)))
+    p = both_sides(float((z**2).sum()), len(z))
     yield Finding("size", "many normal numbers", p, "its noise has another size")
     far = int((np.abs(z) > 4).sum())
     p = scipy.stats.binomtest(far, len(z), 2 * scipy.stats.norm.sf(4)).pvalue

@@ -26,8 +26,8 @@ import numpy as np
 
 from attacks.conformance.seeds import PREFIX, seed_of
 from attacks.replay.audit import audit_implementation
-from attacks.replay.prices import price_findings
-from attacks.replay.sources import source_findings
+from attacks.replay.prices import findings_of_prices
+from attacks.replay.sources import findings_of_source
 from benchmarks.mutant_table import MUTANTS, Mutant
 from panas.privacy.noise import SystemNoise
 
@@ -105,8 +105,8 @@ def measure(mutants: Iterable[Mutant], clean: int, workers: int, seed: int) -> l
         tempfile.tempdir = str(SHARED_MEMORY)
     # Tables of seeds, and prices, that all processes share.
     seed_of(np.zeros(PREFIX))
-    source_findings(SystemNoise)
-    list(price_findings())
+    findings_of_source(SystemNoise)
+    list(findings_of_prices())
     tasks: list[tuple[str, Mutant | None, int]] = [
         *((m.name, m, seed + k) for k, m in enumerate(mutants)),
         *((f"run {k}", None, seed + 1000 + k) for k in range(clean)),

@@ -56,9 +56,7 @@ def show(result: ImplementationAudit, own: str | None) -> None:
     for name, finding in result.alarms:
         print_words(f"{name}: {finding.says} [{finding.test}]")
     tested = f"{counted(result.tests, 'test')} of {counted(len(result.parts), 'part')}"
-    print_words(
-        f"tested: {tested}; a sound implementation fails with probability {ERROR:g} at most"
-    )
+    print_words(f"tested: {tested}; at most {ERROR:.1%} of sound implementations raise an alarm")
     if failed:
         print_words(
             f"found: {counted(len(result.alarms), 'failure')} in {', '.join(sorted(failed))}"

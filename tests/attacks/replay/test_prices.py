@@ -3,7 +3,7 @@
 import pytest
 
 from attacks.replay import prices
-from attacks.replay.prices import least_epsilon, price_findings
+from attacks.replay.prices import findings_of_prices, least_epsilon
 from panas.privacy.accounting.closed_form import gaussian_epsilon
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, SampledGaussian
@@ -31,7 +31,7 @@ def test_more_steps_cost_more():
 
 @pytest.mark.slow
 def test_every_accountant_keeps_above_it():
-    assert [f for f in price_findings() if f.p < 1] == []
+    assert [f for f in findings_of_prices() if f.p < 1] == []
 
 
 @pytest.mark.slow
@@ -39,4 +39,4 @@ def test_an_accountant_that_says_less_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         prices.accountant, "epsilon", lambda *args, **terms: 0.99 * epsilon(*args, **terms)
     )
-    assert len([f for f in price_findings() if f.p < 1]) >= 5
+    assert len([f for f in findings_of_prices() if f.p < 1]) >= 5

@@ -6,12 +6,12 @@ import torch
 
 from attacks.conformance.finding import ERROR, alarms
 from attacks.replay import sampling
-from attacks.replay.sampling import PLAN, batch_findings
+from attacks.replay.sampling import PLAN, findings_of_batches
 from panas.privacy import noise
 
 
 def found() -> set[str]:
-    return {f.part for f in alarms(batch_findings(PLAN), ERROR)}
+    return {f.part for f in alarms(findings_of_batches(PLAN), ERROR)}
 
 
 def test_a_plans_batches_pass():

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from attacks.conformance.finding import ERROR, alarms
-from attacks.replay.charges import charge_findings
-from attacks.replay.secure import sum_findings
+from attacks.replay.charges import findings_of_charges
+from attacks.replay.secure import findings_of_sum
 from dprbft.secure_sum import masks, party
 from panas.privacy.ledger import ledger
 from panas.privacy.release import gate
 
 
 def found() -> set[str]:
-    return {f.part for f in alarms(sum_findings(), ERROR)}
+    return {f.part for f in alarms(findings_of_sum(), ERROR)}
 
 
 @pytest.mark.slow
@@ -41,15 +41,15 @@ def _any_list(party_: party.Party, survivors: object) -> None:
 
 
 def test_what_is_charged_passes():
-    assert [f for f in charge_findings() if f.p < 1] == []
+    assert [f for f in findings_of_charges() if f.p < 1] == []
 
 
 def test_a_gate_and_a_ledger_that_let_all_pass_are_found(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as m:
         m.setattr(gate, "_check_event", lambda request, account: None)
-        wrong = {f.part for f in charge_findings() if f.p < 1}
+        wrong = {f.part for f in findings_of_charges() if f.p < 1}
         assert "raw_rows as PostProcessing()" in wrong
     with monkeypatch.context() as m:
         m.setattr(ledger, "check_fits", lambda account, charge, path: None)
-        wrong = {f.part for f in charge_findings() if f.p < 1}
+        wrong = {f.part for f in findings_of_charges() if f.p < 1}
         assert {"over the budget", "unprotected"} <= wrong

@@ -12,7 +12,7 @@ from attacks.conformance import seeds
 from attacks.conformance.finding import ERROR, alarms
 from attacks.replay import sources
 from attacks.replay.mechanism import Mechanism
-from attacks.replay.sources import repeats, source_findings
+from attacks.replay.sources import findings_of_source, repeats
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
 from panas.privacy.release.estimate import Rows
 
@@ -29,9 +29,12 @@ def _few_seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         table.cache_clear()
 
 
+def mechanism(run: Callable[[Rows, NoiseSource], Tensor]) -> Mechanism:
+    return Mechanism(name="mine", run=run, noise_multiplier=1.0, width=20)
+
+
 def found(run: Callable[[Rows, NoiseSource], Tensor]) -> set[str]:
-    mechanism = Mechanism(name="mine", run=run, noise_multiplier=1.0, width=20)
-    return {f.test for f in repeats(mechanism, np.random.default_rng(0)) if f.p < 1}
+    return {f.test for f in repeats(mechanism(run), np.random.default_rng(0)) if f.p < 1}
 
 
 def total(rows: Rows) -> Tensor:
@@ -57,7 +60,9 @@ def test_noise_of_a_global_generator_repeats_after_seeding():
 
 def test_the_global_generators_go_on_as_before():
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    found(lambda rows, noise: total(rows) + torch.randn(20) + float(np.random.randn()))
+    own = mechanism(lambda rows, noise: torch.randn(20) + float(np.random.randn()))
+    seeded = [sources._after_seeding(own, Rows(*torch.zeros(2, 1, 20))) for _ in range(2)]
+    assert torch.equal(*seeded)
     assert torch.equal(before[0], torch.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all()
 
@@ -71,7 +76,7 @@ def test_a_short_seed_explains_noise_of_any_scale():
 
 
 def of_source(make: Callable[[], NoiseSource]) -> set[str]:
-    return {f.test for f in alarms(source_findings(make), ERROR)}
+    return {f.test for f in alarms(findings_of_source(make), ERROR)}
 
 
 def test_the_systems_noise_passes():
