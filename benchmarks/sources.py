@@ -44,7 +44,8 @@ WINGS = {
         ("statistics",),
         ("threats",),
         ("reconstruction", "inference", "epsilon", "hijacking"),
-        ("audit",),
+        ("conformance",),
+        ("audit", "replay"),
     ),
 }
 """The wings of a package in levels, lowest first."""

@@ -20,7 +20,7 @@ Dong, Roth and Su 2022.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -133,6 +133,7 @@ class _Probed:
     recorded: Recorded
     jacobian: Float[Tensor, "k m"]
     inverse: Float[Tensor, "m k"]
+    rounding: float  # how far a number of the Jacobian may be off
 
 
 class _Runs:
@@ -170,7 +171,7 @@ class _Runs:
             ]
             if normal_calls[0] != normal_calls[1]:
                 raise _Broken("calls", f"{world.name} beside {worlds[0].name}")
-            probed = _Probed(recorded, first.jacobian, first.inverse)
+            probed = replace(first, recorded=recorded)
             for problem, loss in self.of_world(world, probed, rng):
                 problems += [problem] if problem else []
                 losses += [loss] if loss else []
@@ -197,8 +198,12 @@ class _Runs:
             (self.frozen(rows, recorded, PROBE * one)[0] - zero) / PROBE
             for one in torch.eye(m, dtype=torch.float64)
         ]
-        jacobian = torch.stack(columns, 1) if m else zero[:, None][:, :0]
-        return _Probed(recorded, jacobian, torch.linalg.pinv(jacobian, rtol=LEAST_NOISE))
+        if not m:
+            raise _Broken("unprotected", "no noise is drawn from its source")
+        jacobian = torch.stack(columns, 1)
+        rounding = ROUNDING * float(zero.abs().max() + PROBE * jacobian.abs().max()) / PROBE
+        inverse = torch.linalg.pinv(jacobian, rtol=LEAST_NOISE)
+        return _Probed(recorded, jacobian, inverse, rounding)
 
     def of_world(
         self, world: World, probed: _Probed, rng: np.random.Generator
@@ -271,7 +276,8 @@ class _Pair:
 
 def _not_linear(pair: _Pair, probed: _Probed, usual: Tensor, far: Tensor) -> str | None:
     added = probed.jacobian @ (far - usual)
-    wrong = (pair.far - pair.usual - added).abs() > 4 * pair.rounding
+    rounding = 4 * (pair.rounding + probed.rounding * float((far - usual).norm()))
+    wrong = (pair.far - pair.usual - added).abs() > rounding
     return f"{int(wrong.sum())} of {len(wrong)} numbers" if bool(wrong.any()) else None
 
 

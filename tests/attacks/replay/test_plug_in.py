@@ -6,12 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from attacks.conformance import seeds
 from attacks.replay.audit import audit_implementation
 from attacks.replay.plug_in import load_mechanism
 from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
+from panas_cli.commands.implementation import PARTS
 from panas_cli.main import main
 
 SOUND = """
@@ -106,3 +109,17 @@ def test_bad_input_is_one_line(audit: Callable, arguments: tuple[str, ...], mess
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_whole_audit_finds_nothing(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(seeds, "SEEDS", 2**8)
+    parts = list[str]()
+    result = audit_implementation(
+        load_mechanism(f"{file}:mine"), rng=np.random.default_rng(0), on_progress=parts.append
+    )
+    assert result.alarms == ()
+    assert parts == [part.name for part in result.parts]
+    assert parts[0] == "my sum"
+    assert len(parts) == 1 + PARTS
+    assert result.to_json()["sound"]
