@@ -5,8 +5,10 @@ Exact tests have no chance in them: a mechanism fails or does not. All others sh
 in one of a thousand runs, at most.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -102,7 +104,7 @@ def audit_implementation(
     if mechanism is not None:
         check_runs(mechanism, rng)
     done = []
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _own_state(Path(folder) / "state"):
         for name, tests in _parts(Path(folder), mechanism, rng):
             if only and not any(word in name for word in only):
                 continue
@@ -111,6 +113,19 @@ def audit_implementation(
     if not done:
         raise BadInput(f"expected a part of the audit, got {', '.join(only)}; name another")
     return ImplementationAudit(tuple(done))
+
+
+@contextmanager
+def _own_state(folder: Path) -> Iterator[None]:
+    """What ledgers keep in the user's state folder, here: ledgers of an audit are nobody's."""
+    before = os.environ.get("PANAS_STATE")
+    os.environ["PANAS_STATE"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("PANAS_STATE")
+        if before is not None:
+            os.environ["PANAS_STATE"] = before
 
 
 Tests = Callable[[], tuple[Sequence[Finding], Sequence[UnitLoss]]]

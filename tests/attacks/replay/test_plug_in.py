@@ -14,6 +14,7 @@ from attacks.replay.audit import audit_implementation
 from attacks.replay.plug_in import load_mechanism
 from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
+from panas.runtime.state import state_folder
 from panas_cli.commands.implementation import PARTS
 from panas_cli.main import main
 
@@ -114,7 +115,7 @@ def test_bad_input_is_one_line(audit: Callable, arguments: tuple[str, ...], mess
 @pytest.mark.slow
 def test_the_whole_audit_finds_nothing(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(seeds, "SEEDS", 2**8)
-    parts = list[str]()
+    state, parts = state_folder(), list[str]()
     result = audit_implementation(
         load_mechanism(f"{file}:mine"), rng=np.random.default_rng(0), on_progress=parts.append
     )
@@ -123,3 +124,5 @@ def test_the_whole_audit_finds_nothing(file: Path, monkeypatch: pytest.MonkeyPat
     assert parts[0] == "my sum"
     assert len(parts) == 1 + PARTS
     assert result.to_json()["sound"]
+    assert state_folder() == state
+    assert not (state / "ledgers").exists()
