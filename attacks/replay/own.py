@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor, nn
 
 from attacks.replay.mechanism import Mechanism
@@ -123,7 +125,7 @@ def _summand(folder: Path) -> Mechanism:
         before = len(ledger.account().events())
         request = ReleaseRequest(kind="moments", event=event, site=0, round=1, classes=CLASSES)
 
-        def sampler(sigma: int, size: int):  # type: ignore[no-untyped-def]
+        def sampler(sigma: int, size: int) -> Int64[np.ndarray, "k"]:
             return (sigma * noise.normal(size)).round().long().numpy()
 
         part = add_to_sum(

@@ -74,6 +74,7 @@ THOROUGH = {
     "dp_fnas --limit 150 --parties 1 --of 1 --rounds 3 --variances 1": (
         "table_1 table_2 error_percent parameters"
     ),
+    "mutants --clean 1 --only bare --workers 1": "mutants killed by_area alive alarms minutes",
     "engines --sites 2 --deployed 0 --rounds 1": "cores ways engine sites seconds bytes_up",
     "feathers --data-root {} --seeds 1 --sites 2 --rounds 4 --positives 1 --epsilons 8 --work {}": (
         "partition epsilon f1 auroc"
