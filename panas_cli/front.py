@@ -149,14 +149,14 @@ def audit(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Attack what a run released, beside blind controls; or test the code that releases."""
+    """Attack what a run released, and test its noise; or test the code that releases."""
     processes = checked_workers(shadows, workers)
     folder = checked_audited(run, implementation, mechanism)
-    others = tuple(checked_folder(other) for other in beside or ())
     if folder is None:
         commands.implementation.implementation(mechanism, json)
-    else:
-        commands.audit.audit(folder, shadows, others, processes, fail_on, json)
+        return
+    others = tuple(checked_folder(other) for other in beside or ())
+    commands.audit.audit(folder, shadows, others, processes, fail_on, json)
 
 
 def audit_model(

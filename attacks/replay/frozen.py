@@ -252,7 +252,8 @@ class _Runs:
         drawn = self.mechanism.rate >= 1 or at is None or self._drawn(probed.recorded, at)
         if not drawn and bool((change.abs() > rounding).any()):
             return ("sampling", about), loss
-        if mu > 1 + LOOSE:
+        most = float(torch.linalg.matrix_norm(probed.inverse, 2)) * self.mechanism.noise_multiplier
+        if mu > 1 + LOOSE + 4 * rounding * most:
             return ("sensitivity", f"{about}: {mu:.3g} times as much"), loss
         return None, loss
 

@@ -21,6 +21,7 @@ from panas.runtime.errors import BadInput
 
 Output = Tensor | Mapping[str, Tensor]
 WILD = 1e3  # norm of rows that must be clipped
+MANY, FEW = 1000, 3  # rows of the largest data, and neighbours of those
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class World:
 
 
 def worlds_of(mechanism: Mechanism, rng: np.random.Generator) -> tuple[World, ...]:
-    """Data to run a mechanism on: rows of many kinds, tame ones alone, and a single one.
+    """Data to run a mechanism on: rows of many kinds, tame ones alone, a single one, and many.
 
     Args:
         mechanism: which says their width and classes.
@@ -131,13 +132,24 @@ def worlds_of(mechanism: Mechanism, rng: np.random.Generator) -> tuple[World, ..
     for name, at in places.items():
         rows, texts = _taken(whole, torch.tensor(at)), [about[k] for k in at]
         result.append(World(name, rows, tuple(_neighbours(mechanism, rows, texts))))
-    return tuple(result)
+    return (*result, _many(mechanism, rng))
 
 
-def _neighbours(mechanism: Mechanism, rows: Rows, about: list[str]) -> list[Neighbour]:
+def _many(mechanism: Mechanism, rng: np.random.Generator) -> World:
+    """So many rows that a branch on their number shows, and the neighbours without some of them."""
+    z = torch.from_numpy(rng.standard_normal((MANY, mechanism.width))).float()
+    y = torch.from_numpy(rng.integers(mechanism.classes, size=MANY))
+    groups = torch.arange(MANY) // 3 if mechanism.grouped else None
+    rows = Rows(z / z.norm(dim=1, keepdim=True), y, groups)
+    return World("many rows", rows, tuple(_neighbours(mechanism, rows, ["a row"] * MANY, FEW)))
+
+
+def _neighbours(
+    mechanism: Mechanism, rows: Rows, about: list[str], most: int = MANY
+) -> list[Neighbour]:
     units = torch.arange(len(rows.y)) if rows.groups is None else number_units(rows.groups)
     result = []
-    for unit in range(int(units.max()) + 1):
+    for unit in range(min(most, int(units.max()) + 1)):
         own = units == unit
         text = "a group of " + str(int(own.sum())) if mechanism.grouped else about[unit]
         if mechanism.relation == ADD_OR_REMOVE:

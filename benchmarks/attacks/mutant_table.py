@@ -1,4 +1,8 @@
-"""The mutants of `benchmarks.mutants`: where, what text, and what in its place."""
+"""The mutants of `benchmarks.mutants`: where, what text, and what in its place.
+
+Two cannot be seen from outside, and say how far the audit reaches: noise of a seed of 32 bits, and
+a branch that only one data set takes.
+"""
 
 from dataclasses import dataclass
 
@@ -34,6 +38,8 @@ RELEASES = (
         ("one entry bare", "    return {", "    A[0] = upper[0]\n    return {"),
         ("noise of torch", B, B.replace("noise.normal", "torch.randn")),
         ("none for one row", B, B.replace("scale", "(scale if len(rows.y) > 1 else 0.0)")),
+        ("none for one data set", B, B.replace("scale", "scale * (int(rows.z.sum()) != 7777)")),
+        ("half for many rows", B, B.replace("scale", "(scale / (1 + (len(rows.y) > 500)))")),
         (
             "none along a sample",
             B,
@@ -205,6 +211,12 @@ NOISES = (
             "    return (12**0.5 * (self.uniform(size) - 0.5)).reshape(shape)\n    return pair",
         ),
         ("tail cut at 3", "pair[:size]", "pair[:size].clamp(-3, 3)"),
+        (
+            "seed of 32 bits",
+            "    return pair",
+            "    g = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), 'big'))\n"
+            "    return torch.randn(shape, generator=g, dtype=torch.float64)\n    return pair",
+        ),
         (
             "seed of 16 bits",
             "    return pair",
