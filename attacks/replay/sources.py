@@ -151,7 +151,7 @@ def findings_of_source(make: Callable[[], NoiseSource]) -> list[Finding]:
     found = []
     for name, z in arrays.items():
         found += findings_of(as_residual(name, z))
-    within = {f"draw {k}": z for k, z in enumerate([*normal, *inverse])}
+    within = {f"draw {k}": {"numbers": z} for k, z in enumerate([*normal, *inverse])}
     found += [*findings_between(within), *_many(make()), *_shapes(make()), _uniform_seed(make())]
     return found
 
