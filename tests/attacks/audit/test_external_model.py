@@ -152,7 +152,7 @@ def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None
     spec, path = NetworkSpec(shape=SHAPE, classes=3, width=8), tmp_path / "n.safetensors"
     save_network(path, *_networks(spec), genome=GENOME, spec=spec, notes={})
     record = record_of(path, str(_archive(tmp_path / "d.npz")), shadows=2)
-    assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA"]
+    assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA", "RMIA"]
     assert record["network"]["verdict"] != "leaks"
 
 
