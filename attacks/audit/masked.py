@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attacks.audit.evidence import FREE_RECEIPT
-from attacks.conformance.finding import Finding
+from attacks.conformance.finding import ERROR, Finding, alarms
 from attacks.conformance.masked import findings_of_masked
 from attacks.conformance.noise import findings_of
 from attacks.conformance.residual import Residual
@@ -28,7 +28,7 @@ from dprbft.secure_sum.messages import MaskedRelease
 from dprbft.secure_sum.release import KIND, ROUND, masked_size
 from dprbft.secure_sum.release import noise_of as planned_noise
 from dprbft.server.records import read_rounds
-from dprbft.server.sum_checkpoint import SumFiles
+from dprbft.server.sum_checkpoint import SUM, SumFiles
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.estimate import Moments, Rows
@@ -76,10 +76,11 @@ def masked_evidence(view: RunView, id: int) -> Masked | None:
     if ledger.is_file() and (entries := Ledger(ledger).account().entries):
         fault = _fault({e.id: e for e in entries}, message, noise)
     findings = tuple(findings_of_masked(message.numbers))
+    uniform = "" if alarms(findings, ERROR / 2 / len(view.sites)) else "what it sent is uniform; "
     survivors = SumFiles(server_folder(view.run)).survivors() or ()
     promised = (
-        f"what it sent is uniform as its mask should be; the seeds of the mask were not tested; "
-        f"the server opened the sum over {len(survivors)} sites alone"
+        f"{uniform}the seeds of its mask were not tested; the server opened the sum over "
+        f"{len(survivors)} sites alone"
     )
     if noise.trust is None:
         return Masked(f"{promised}, without noise", fault, findings)
@@ -113,8 +114,14 @@ class _Opened:
     scale: float  # claimed standard deviation of each number's noise
 
 
-@lru_cache(maxsize=2)
 def _opened(run: Path) -> _Opened:
+    files = SumFiles(server_folder(run))
+    return _opened_of(run, hashlib.sha256((files.folder / SUM).read_bytes()).hexdigest())
+
+
+@lru_cache(maxsize=2)
+def _opened_of(run: Path, digest: str) -> _Opened:
+    """Once for all sites of an audit; `digest` is the sum's, which a later run may change."""
     view, files = RunView(run, load_config(run)), SumFiles(server_folder(run))
     opened, survivors, map_ = files.opened(), files.survivors(), view.feature_map
     assert opened is not None
@@ -127,7 +134,7 @@ def _opened(run: Path) -> _Opened:
         train = view.encoded_site(id).train
         rows = Rows(rows_of(map_, train), train.y, train.groups)
         exact.append(kind.numbers(rows, classes))
-    tensors, _ = read_tensors(files.folder / "sum.safetensors")
+    tensors, _ = read_tensors(files.folder / SUM)
     moments = Moments(tensors["A"], tensors["B"], 0.0, tensors["counts"])
     numbers, total = kind.to_numbers(moments), torch.stack(exact).sum(0)
     sizes = [len(total) - classes * (map_.width + 1), classes * map_.width, classes]

@@ -68,7 +68,7 @@ def _together(releases: Mapping[str, Float[Tensor, "numbers"]]) -> list[Finding]
 
 def _seed(name: str, noise: Noise) -> Finding:
     """All releases at once: to try all seeds takes seconds."""
-    starts = [z[:PREFIX].numpy() for z in noise.values() if len(z) >= PREFIX]
+    starts = (z[:PREFIX].numpy() for z in noise.values())
     seed = next((found for start in starts if (found := seed_of(start))), None)
     says = f"its noise is that of {seed or 'no seed of 16 bits'}"
     return Finding("seed", name, 0.0 if seed else 1.0, says, (name,))

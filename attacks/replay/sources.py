@@ -31,7 +31,6 @@ from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.privacy.release.estimate import Rows
 
 RUNS = 3  # of which two must not agree
-LIKE = 1 - 1e-6  # cosine of 16 numbers with those of a seed: chance is below 1e-25
 DRAWS, ACROSS = 2000, 200  # numbers of one call, and calls of that many
 DOUBTFUL = 8  # numbers in common below which chance may have made them
 
@@ -48,9 +47,8 @@ def repeats(mechanism: Mechanism, rng: np.random.Generator) -> list[Finding]:
     seeded = _most_alike([_after_seeding(mechanism, rows) for _ in range(2)])
     empty = Rows(rows.z[:0], rows.y[:0], None if rows.groups is None else rows.groups[:0])
     try:
-        found = next(
-            (s for s in (_seed_of(_run(mechanism, empty)) for _ in range(RUNS)) if s), None
-        )
+        runs = (_run(mechanism, empty)[: seeds.PREFIX].numpy() for _ in range(RUNS))
+        found = next((seed for z in runs if (seed := seeds.seed_of(z))), None)
     except Exception:  # that it fails there is what `attacks.replay.frozen` finds
         found = None
     says = (
@@ -61,7 +59,7 @@ def repeats(mechanism: Mechanism, rng: np.random.Generator) -> list[Finding]:
         _certain(
             "global seed", mechanism.name, seeded, "its noise repeats where a process's seed does"
         ),
-        _certain("short seed", mechanism.name, found is not None, f"its noise is {found}"),
+        _certain("short seed", mechanism.name, found is not None, f"its noise is that of {found}"),
     ]
 
 
@@ -94,19 +92,6 @@ def _after_seeding(mechanism: Mechanism, rows: Rows) -> Float[Tensor, "k"]:
         torch.set_rng_state(before[0])
         np.random.set_state(before[1])
         random.setstate(before[2])
-
-
-def _seed_of(noise: Float[Tensor, "k"]) -> str | None:
-    """A generator and its seed that explain numbers up to their scale; None if none does."""
-    z = noise[: seeds.PREFIX].numpy()
-    if len(z) < seeds.PREFIX or not np.isfinite(z).all() or not z.any():
-        return None
-    for name, table in seeds._tables().items():
-        lengths = np.sqrt(np.einsum("ij,ij->i", table, table))
-        like = np.abs(table @ (z / np.linalg.norm(z)).astype(np.float32)) / lengths
-        if like.max() > LIKE:
-            return f"that of {name} with seed {int(like.argmax())}"
-    return None
 
 
 @cache

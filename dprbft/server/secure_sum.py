@@ -37,7 +37,7 @@ from dprbft.server.calls import expected, send_answers
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
 from dprbft.server.records import RoundRecord
-from dprbft.server.sum_checkpoint import Opened, SumFiles
+from dprbft.server.sum_checkpoint import SUM, Opened, SumFiles
 from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes, write_tensors
@@ -121,9 +121,7 @@ class SumServer:
         tensors = {"A": moments.A, "B": moments.B}
         assert moments.counts is not None
         about = {"sites": str(list(survivors)), "variance": str(moments.variance)}
-        write_tensors(
-            self._kept.folder / "sum.safetensors", tensors | {"counts": moments.counts}, about
-        )
+        write_tensors(self._kept.folder / SUM, tensors | {"counts": moments.counts}, about)
         return moments, frozenset(opened.present) - self._kept.absent()
 
     def _plan(self) -> tuple[frozenset[int], SumPlan | None]:

@@ -19,6 +19,9 @@ from dprbft.secure_sum.release import ROUND
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
 
+SUM = "sum.safetensors"
+"""The sum as it was opened, in the folder of `SumFiles`."""
+
 
 @dataclass(frozen=True)
 class Opened:

@@ -10,13 +10,13 @@ from functools import cache
 TRIM, TOP_PAD, MMAP = -1, -2, -3
 """Names of `mallopt`'s parameters: see malloc.h."""
 
-KEPT, AHEAD = 1 << 30, 64 << 20  # bytes that stay although they are free; bytes taken at once
+KEPT, AHEAD = 256 << 20, 64 << 20  # bytes that stay although they are free; bytes taken at once
 MOST_MMAP = 32 << 20  # glibc refuses more
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """From now on keep up to 1 GiB of freed memory in the process; False without glibc.
+    """From now on keep up to 256 MiB of freed memory in the process; False without glibc.
 
     The most that the process ever holds stays about the same: what is kept was in use before.
     """
