@@ -57,14 +57,17 @@ def compared(
         of_sum: tests of an opened sum, which is of all sites.
     """
     findings = [*findings_between(noise), *findings_between_masked(dict(masked)), *of_sum]
-    if not findings:
-        return list(sites), ()
-    found = alarms(findings, ERROR / 2)
-    return [_with(site, found) for site in sites], tuple(findings)
+    found = alarms(findings, ERROR / 2) if findings else []
+    return [_with(site, findings, found) for site in sites], tuple(findings)
 
 
-def _with(site: SiteAudit, found: Sequence[Finding]) -> SiteAudit:
-    for alarm in found:
-        if site.name in alarm.of:
-            return replace(site, verdict="leaks", evidence=f"{site.evidence}; {alarm}")
-    return site
+def _with(site: SiteAudit, findings: Sequence[Finding], found: Sequence[Finding]) -> SiteAudit:
+    """The audit with what concerns the site: the first alarm, or how many tests found nothing."""
+    alarm = next((a for a in found if site.name in a.of), None)
+    if alarm is not None:
+        return replace(site, verdict="leaks", evidence=f"{site.evidence}; {alarm}")
+    tests = len(site.findings) + sum(site.name in f.of for f in findings)
+    if not tests or site.verdict == "leaks":
+        return site
+    said = f"{tests} tests of the noise and masks of what it sent found nothing"
+    return replace(site, evidence=f"{site.evidence}; {said}")

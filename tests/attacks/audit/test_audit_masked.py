@@ -53,6 +53,7 @@ def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
         assert site.verdict == "masked"
         assert "what it sent is uniform; the seeds of its mask were not tested" in site.evidence
         assert "at most 1 of 4 sites collude" in site.evidence
+        assert "tests of the noise and masks of what it sent found nothing" in site.evidence
         assert "claimed epsilon" in site.evidence
 
 
