@@ -2,7 +2,6 @@
 release, FILE.py alone. Loading runs the file's code."""
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -37,13 +36,12 @@ def load_mechanism(text: str) -> Mechanism:
 
 
 def _loaded(path: Path) -> ModuleType:
-    spec = spec_from_file_location(f"audited_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
+    """The file's code as it is now: no bytecode of an earlier version is read, and none written."""
+    module = ModuleType(f"audited_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their own module up
     try:
-        spec.loader.exec_module(module)
+        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
     except Exception as e:
         raise BadInput(
             f"expected Python code in {path}, got {type(e).__name__}: {e!s:.80}; mend the file"

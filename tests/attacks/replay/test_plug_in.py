@@ -1,6 +1,7 @@
 """A user's mechanism, from a file: sound, faulty, and no mechanism at all."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -57,6 +58,15 @@ def test_what_is_none_is_one_line(text: str, message: str, file: Path):
         load_mechanism(text.format(file))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_is_read_as_it_is_now(file: Path):
+    assert load_mechanism(f"{file}:mine").noise_multiplier == 2.0
+    before = file.stat()
+    file.write_text(SOUND.replace("noise_multiplier=2.0", "noise_multiplier=3.0"))
+    os.utime(file, (before.st_atime, before.st_mtime))
+    assert load_mechanism(f"{file}:mine").noise_multiplier == 3.0
+    assert [path.name for path in file.parent.iterdir()] == ["mine.py"]
 
 
 def test_code_that_fails_is_one_line(file: Path):
