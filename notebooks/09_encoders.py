@@ -106,7 +106,7 @@ model = panas.load(next(Path("runs/messages").rglob("predictor.safetensors")))
 print(model.classes_, model.predict(x[:5]))
 
 # %%
-shell("panas ledger runs/messages | head -24")
+shell("panas ledger runs/messages | sed -n 1,24p")
 
 # %% [markdown]
 # Pictures need no array of vectors: `panas run --encoder FILE` encodes each picture from its own file, once
