@@ -25,7 +25,7 @@ from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
 from dprbft.paths import config_file, read_sites
 from dprbft.run.directory import Ground, OpenRun, prepare
-from dprbft.run.hub import open_hub
+from dprbft.run.hub import Wire, open_hub
 from dprbft.run.stages import begin, exchange_stage
 from panas.runtime.errors import PanasError
 
@@ -69,7 +69,7 @@ def opened(way: str, folder: Path, run: Path) -> Iterator[OpenRun]:
         least, patience = hub.settings.minimum, hub.flower.patience
         with FlowerCarrier(link_of(hub), minimum=least, patience=patience, tell=say) as carrier:
             way_there = Shuffled(carrier)
-            yield open_hub(run, config, hub.settings, way_there, keys=dict(hub.keys), listener=say)
+            yield open_hub(run, config, hub.settings, Wire(way_there, hub.keys), listener=say)
         return
     config = local_config(folder)
     prepare(run, config, resume=resume)

@@ -1,7 +1,8 @@
 """What must hold before a site or a hub starts, looked at one by one.
 
 Nothing is charged and nothing written. A line says what holds, or what to do; none tells a value
-of the data. What cannot be seen because of an earlier fault is left out, and said to be.
+of the data. What cannot be seen because of an earlier fault is left out, and said to be. What reads
+data or a ledger is loaded where it is needed: a hub has none.
 """
 
 import importlib.metadata
@@ -34,12 +35,7 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
-from dprbft.methods.joined.budget import largest_run
 from dprbft.paths import declared_file
-from dprbft.secure_sum.signing import check_own_key
-from dprbft.site.data import load_samples
-from dprbft.site.directory import read_site, site_account, site_ledger
-from panas.data.facts import Facts
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
 
@@ -160,6 +156,8 @@ def _check_mode(path: Path) -> None:
 
 
 def _own_key(folder: Path, federation: Federation) -> str:
+    from dprbft.secure_sum.signing import check_own_key
+
     _private(folder / NODE_KEY)
     check_own_key(folder)
     return f"{NODE_KEY} is that of {federation.site}"
@@ -219,6 +217,10 @@ def _dates(certificate: bytes, authority: bytes, host: str) -> str:
 
 
 def _data(folder: Path, federation: Federation | None) -> str:
+    from dprbft.site.data import load_samples
+    from dprbft.site.directory import read_site
+    from panas.data.facts import Facts
+
     site = read_site(folder)
     if federation and site.name != federation.site:
         raise BadInput(
@@ -237,6 +239,9 @@ def _data(folder: Path, federation: Federation | None) -> str:
 
 
 def _budget(folder: Path) -> str:
+    from dprbft.methods.joined.budget import largest_run
+    from dprbft.site.directory import read_site, site_account, site_ledger
+
     site = read_site(folder)
     site_ledger(folder).check_current()
     if (left := largest_run(site_account(folder, site))) < LEAST * site.epsilon:

@@ -8,17 +8,28 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.engines.deploy.probe import parted
-from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
+from dprbft.engines.deploy.register import register
+from dprbft.engines.deploy.settings import (
+    CA,
+    LOG,
+    NODE_KEY,
+    NODES,
+    Hub,
+    flower_hub,
+    read_federation,
+)
 from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.log import FORMAT
 from panas.runtime.store import exclusive
 
 UP = 60.0
@@ -36,6 +47,7 @@ class Part:
     name: str
     command: tuple[str, ...]
     flower: Path
+    log_format: str = "text"  # of its stderr
 
 
 def hub_part(hub: Hub) -> Part:
@@ -47,9 +59,12 @@ def hub_part(hub: Hub) -> Part:
         *("--ssl-keyfile", str(hub.path(s.key))),
     )
     listen = ("--host", s.bind, "--port", str(s.port))
-    return Part(
-        "hub", _python("dprbft.engines.flower.hub", with_parent(), *listen, *files), hub.home
-    )
+    seen = [f"--hub-log={hub.folder / LOG}"]
+    if s.metrics:
+        at = str(hub.path(Path(s.metrics))) if "/" in s.metrics else s.metrics
+        seen.append(f"--hub-metrics={at}")
+    command = _python("dprbft.engines.flower.hub", with_parent(), *listen, *files, *seen)
+    return Part("hub", command, hub.home, s.log_format)
 
 
 def site_parts(folder: Path) -> tuple[Part, Part]:
@@ -64,7 +79,15 @@ def site_parts(folder: Path) -> tuple[Part, Part]:
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),
     )
     node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
-    return Part("node", node, flower), Part("relay", relay, flower)
+    return Part("node", node, flower), Part("relay", relay, flower, _format(folder))
+
+
+def _format(folder: Path) -> str:
+    """How the relay of a site writes to stderr; of what does not fit, the node says what to do."""
+    try:
+        return str(tomllib.loads((folder / "site.toml").read_text()).get("log_format", "text"))
+    except (OSError, ValueError):
+        return "text"
 
 
 def start_hub(folder: Path) -> None:
@@ -79,13 +102,7 @@ def start_hub(folder: Path) -> None:
     ):
         (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
-        done = subprocess.run(
-            _python("dprbft.engines.deploy.register", str(hub.folder)),
-            env=environment(hub.home),
-            check=False,
-        )
-        if done.returncode:
-            raise PanasError("expected the keys of hub.toml to be registered, and some were not")
+        register(hub)
         processes.wait()
 
 
@@ -121,7 +138,9 @@ class _Processes:
     def _start(self, part: Part) -> None:
         os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
         self._running[part.name] = subprocess.Popen(
-            part.command, env=environment(part.flower), stdin=subprocess.DEVNULL
+            part.command,
+            env=environment(part.flower) | {FORMAT: part.log_format},
+            stdin=subprocess.DEVNULL,
         )
 
     def check(self, but: Part | None = None) -> None:

@@ -6,8 +6,8 @@ whoever reaches the port could run code on the hub. Here each has its own socket
 is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and wants a secret. Nodes
 must hold a registered key, and an address that others reach must have TLS.
 
-`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, and
-`--with-parent=PID` to end with the process that started it.
+`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, `--with-parent=PID`
+to end with the process that started it, `--hub-log=FILE` and `--hub-metrics=ADDRESS`.
 """
 
 import importlib
@@ -25,9 +25,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.log import Line, all_as_json, is_json, to_stderr
+
+if TYPE_CHECKING:
+    from dprbft.engines.flower.door.nodes import Nodes
+    from dprbft.engines.flower.door.sockets import Hall
+    from dprbft.engines.watch.hub import RunEvent
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -39,7 +45,7 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
-PARENT = "--with-parent"
+PARENT, LOG, METRICS = "--with-parent", "--hub-log", "--hub-metrics"
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
@@ -63,7 +69,9 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    options = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
+    options = [
+        a for a in without(arguments, PARENT, LOG, METRICS) if a != "--enable-supernode-auth"
+    ]
     return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
@@ -200,7 +208,7 @@ def main(arguments: Sequence[str]) -> None:
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(options, outside, inside, held.enter_context(bound(home / SOCKET)))
+        _run(arguments, (outside, inside, held.enter_context(bound(home / SOCKET))), held)
 
 
 def listening(options: Sequence[str]) -> socket.socket:
@@ -225,13 +233,17 @@ def _held(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    options: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
+    arguments: Sequence[str],
+    sockets: tuple[socket.socket, socket.socket, socket.socket],
+    held: ExitStack,
 ) -> None:
-    """Let Flower make its server, and serve that at sockets of our own."""
+    """Let Flower make its server, and serve that at sockets of our own: the port, Runtime's,
+    Control's."""
     # The package has a function of the module's name.
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
-    from dprbft.engines.flower.door.requests import Door, known_node
+    from dprbft.engines.flower.door.nodes import Nodes
+    from dprbft.engines.flower.door.requests import Door
     from dprbft.engines.flower.door.sockets import (
         CONTROL,
         PUBLIC,
@@ -242,14 +254,19 @@ def _run(
         tls_of,
     )
 
+    options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
     files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
     tls = None if insecure else tls_of(*files)
-    hall = Hall(say)
+    hall, nodes = Hall(say), Nodes()
+    heard = _watch(arguments, hall, nodes, held)
+    if is_json():
+        all_as_json("flwr", "uvicorn")
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
-        app.add_middleware(Door, hall=hall, node_of=known_node(app))
+        nodes.app = app
+        app.add_middleware(Door, hall=hall, nodes=nodes, heard=heard)
         at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
         serve(
             app,
@@ -260,7 +277,7 @@ def _run(
                 line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
                 start=lambda: _start_programs(port, secret, insecure, options),
             ),
-            log_config,
+            None if is_json() else log_config,
         )
 
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
@@ -269,6 +286,21 @@ def _run(
     rest = without(options, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
     sys.argv = ["flower-superlink", *rest, *own]
     superlink.flower_superlink()
+
+
+def _watch(
+    arguments: Sequence[str], hall: "Hall", nodes: "Nodes", held: ExitStack
+) -> Callable[["RunEvent"], None]:
+    """Write the log, and answer /metrics, as the command line says; returns who hears of runs."""
+    from dprbft.engines.flower.door.watching import Watching
+    from dprbft.engines.watch.serve import serving
+
+    log, address = option(arguments, LOG), option(arguments, METRICS)
+    watching = Watching(Path(log) if log else None, nodes, hall, say)
+    hall.tell = watching.port
+    if address:
+        say(f"metrics: {held.enter_context(serving(address, Path(), watching.text))}")
+    return watching.heard
 
 
 def _start_programs(
@@ -291,8 +323,7 @@ def _start_programs(
 
 def say(line: str) -> None:
     """Write a line for whoever runs this process."""
-    sys.stderr.write(f"panas: {line}\n")
-    sys.stderr.flush()
+    to_stderr(Line("note", {"text": line}).json() if is_json() else f"panas: {line}")
 
 
 if __name__ == "__main__":
