@@ -134,3 +134,5 @@ def _seen(run: OpenRun, event: server_events.Event) -> events.Event | None:
             return events.SiteMissed(names[i], round, "reply" if refused else run.sites.why(i))
         case server_events.RoundEnded(round, rounds, sites):
             return events.RoundEnded(round, rounds, run.sites.accuracy(sites))
+        case server_events.RoundBegun():
+            return None

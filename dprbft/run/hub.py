@@ -7,7 +7,7 @@ shared head on public samples.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,16 @@ class Watch:
     def call(self, call: Carried) -> None:
         """Tell of a call, unless it asked nobody."""
         codes = {site: code.name for site, code in call.codes.items()}
-        about = {"verb": call.verb.value, "down": call.down_bytes, "up": call.up_bytes}
-        if codes:
-            self.tell(RunEvent(kind="call", run=self.run, codes=codes, **about))
+        if not codes:
+            return
+        event = RunEvent(kind="call", run=self.run, verb=call.verb.value, codes=codes)
+        self.tell(replace(event, down=call.down_bytes, up=call.up_bytes))
 
     def refused(self, site: str, verb: Verb, error: BadInput) -> None:
         """Tell of an answer that was refused, and what it should have been."""
-        about = {"site": site, "verb": verb.value, "reason": expected(error)}
+        event = RunEvent(kind="refused", run=self.run, site=site, verb=verb.value)
         late = isinstance(error, Late)
-        self.tell(RunEvent(kind="refused", run=self.run, late=late, **about))
+        self.tell(replace(event, reason=expected(error), late=late))
 
     def round(self, event: RoundBegun | RoundEnded) -> None:
         """Tell of a round; once it has ended, how long it took."""

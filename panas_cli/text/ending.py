@@ -234,7 +234,7 @@ def promised(result: Outcome) -> list[str]:
     if result.trust:
         while_ = " and ".join(result.trust)
         odds = odds_text(result.local_odds)
-        lines.append(f"This trusts the other sites ({while_}); else {odds} times.")
+        lines.append(f"It trusts other sites ({while_}); else {odds} times.")
     return lines
 
 

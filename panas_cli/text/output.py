@@ -44,8 +44,8 @@ ELSEWHERE = (
 )
 
 TRUSTED = (
-    "the other sites were trusted with this, and the server with making the head from the sum; nobody "
-    "was trusted with a single release"
+    "the other sites were trusted with this, and the server with making the head from the sum; "
+    "nobody was trusted with a single release"
 )
 """Whom a secure sum trusted for what, after what it rests on."""
 

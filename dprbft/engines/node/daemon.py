@@ -104,8 +104,8 @@ class Node:
             except Exception as e:  # a broken key, say: nothing leaves
                 served, trace = replace(served, code=Code.FAILED.name), trail(e)
                 answer = None
-        sizes = {"received": len(frame), "sent": len(answer or b"")}
-        self._note(folder, replace(served, seconds=time.monotonic() - begun, **sizes), trace)
+        served = replace(served, received=len(frame), sent=len(answer or b""))
+        self._note(folder, replace(served, seconds=time.monotonic() - begun), trace)
         return answer
 
     def refuse(self, error: BadInput) -> None:
