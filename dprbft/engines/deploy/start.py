@@ -28,6 +28,7 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
+from dprbft.engines.watch.serve import parsed_address
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.log import FORMAT
 from panas.runtime.store import exclusive
@@ -61,8 +62,8 @@ def hub_part(hub: Hub) -> Part:
     listen = ("--host", s.bind, "--port", str(s.port))
     seen = [f"--hub-log={hub.folder / LOG}"]
     if s.metrics:
-        at = str(hub.path(Path(s.metrics))) if "/" in s.metrics else s.metrics
-        seen.append(f"--hub-metrics={at}")
+        at = parsed_address(s.metrics)
+        seen.append(f"--hub-metrics={hub.path(at) if isinstance(at, Path) else s.metrics}")
     command = _python("dprbft.engines.flower.hub", with_parent(), *listen, *files, *seen)
     return Part("hub", command, hub.home, s.log_format)
 

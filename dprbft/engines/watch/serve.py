@@ -23,13 +23,13 @@ HERE = "127.0.0.1"
 
 def parsed_address(text: str) -> Path | tuple[str, int]:
     """A socket's path, or host and port; BadInput for anything else."""
-    if "/" in text:
+    if "/" in text or text.endswith(".sock"):
         return Path(text)
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise BadInput(
             f"expected metrics as HOST:PORT, PORT or a path of a Unix socket, got {text!r:.80}; "
-            "127.0.0.1:9101 is usual"
+            "127.0.0.1:9101 is usual, or metrics.sock"
         )
     return host.strip("[]") or HERE, int(port)
 

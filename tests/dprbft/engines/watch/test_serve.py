@@ -58,6 +58,7 @@ def test_another_interface_has_to_be_named():
     assert parsed_address("[::1]:9101") == ("::1", 9101)
     assert parsed_address("0.0.0.0:9101") == ("0.0.0.0", 9101)
     assert parsed_address("run/m.sock") == Path("run/m.sock")
+    assert parsed_address("m.sock") == Path("m.sock")
 
 
 def test_an_address_that_is_taken_is_refused_and_a_file_stays(tmp_path: Path):
