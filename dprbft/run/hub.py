@@ -100,7 +100,13 @@ class Watch:
         self.tell(replace(event, down=call.down_bytes, up=call.up_bytes))
 
     def refused(self, site: str, verb: Verb, error: BadInput) -> None:
-        """Tell of an answer that was refused, and what it should have been."""
+        """Tell of an answer that was refused, and what it should have been.
+
+        Args:
+            site: whose it is; empty where that is not known.
+            verb: of the request.
+            error: why.
+        """
         event = RunEvent(kind="refused", run=self.run, site=site, verb=verb.value)
         late = isinstance(error, Late)
         self.tell(replace(event, reason=expected(error), late=late))

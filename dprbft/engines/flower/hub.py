@@ -237,8 +237,7 @@ def _run(
     sockets: tuple[socket.socket, socket.socket, socket.socket],
     held: ExitStack,
 ) -> None:
-    """Let Flower make its server, and serve that at sockets of our own: the port, Runtime's,
-    Control's."""
+    """Let Flower make its server, and serve it at the port, Runtime's socket and Control's."""
     # The package has a function of the module's name.
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
@@ -257,6 +256,7 @@ def _run(
     options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
+    at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
     files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
     tls = None if insecure else tls_of(*files)
     hall, nodes = Hall(say), Nodes()
@@ -267,7 +267,6 @@ def _run(
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
         nodes.app = app
         app.add_middleware(Door, hall=hall, nodes=nodes, heard=heard)
-        at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
         serve(
             app,
             hall,
@@ -281,11 +280,16 @@ def _run(
         )
 
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
+    sys.argv = ["flower-superlink", *_inside(options, port, secret)]
+    superlink.flower_superlink()
+
+
+def _inside(options: Sequence[str], port: str, secret: bytes) -> list[str]:
+    """The options of Flower's server, which answers at this port of loopback alone."""
     own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
     rest = without(options, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
-    sys.argv = ["flower-superlink", *rest, *own]
-    superlink.flower_superlink()
+    return [*rest, *own]
 
 
 def _watch(
