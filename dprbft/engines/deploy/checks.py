@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dprbft.engines.deploy.accept import differences, look_at
 from dprbft.engines.deploy.certificates import fits, look, vouches
+from dprbft.engines.deploy.log import HEAD, LOG, read_log
 from dprbft.engines.deploy.probe import (
     PATIENCE,
     ask_control,
@@ -25,6 +27,7 @@ from dprbft.engines.deploy.probe import (
 )
 from dprbft.engines.deploy.settings import (
     CA,
+    FEDERATION,
     NODE_KEY,
     Federation,
     Hub,
@@ -71,11 +74,17 @@ def check_site(folder: Path) -> Iterator[Check]:
         yield from outside
         if all_hold(outside):
             key = folder / NODE_KEY
-            yield _look(
+            known = _look(
                 "key at the hub", lambda: ask_key(federation.hub, folder / CA, read_bytes(key))
             )
+            yield known
+            if known.holds:
+                yield _look("federation's log", lambda: _log(folder))
+            else:
+                yield Check("federation's log", None, "not seen: the hub does not know the key")
         else:
-            yield Check("key at the hub", None, "not seen: the hub, or the clock, does not hold")
+            for what in ("key at the hub", "federation's log"):
+                yield Check(what, None, "not seen: the hub, or the clock, does not hold")
     yield _look("data", lambda: _data(folder, federation))
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
@@ -92,6 +101,7 @@ def check_hub(folder: Path) -> Iterator[Check]:
     key, own = hub.path(hub.flower.key), hub.path(hub.flower.certificate)
     yield _look("key", lambda: _pair(own, key))
     yield _look("authority", lambda: _authority(folder))
+    yield _look("federation's log", lambda: _log_of(hub))
     yield _look("certificate", lambda: _dates(read_bytes(own), read_bytes(hub.ca), hub.flower.host))
     outside = list(_outside(hub.local_address, hub.ca))
     yield from outside
@@ -183,6 +193,32 @@ def _authority(folder: Path) -> str:
     if exposed := [path.name for path in folder.rglob("ca.key")]:
         raise BadInput(f"expected no key of the authority here, got {exposed[0]}; keep it off line")
     return "its key is elsewhere"
+
+
+def _log(folder: Path) -> str:
+    """That the hub's log goes on from that of the site, which knows all sites that it names."""
+    log, news = look_at(folder)
+    if log is None:
+        return "the hub has none: it was made by an older version"
+    if news:
+        raise BadInput(
+            f"expected the sites of {FEDERATION}, got others at the hub: {'; '.join(news)}; "
+            "compare these fingerprints with whoever has them, then `panas deploy accept --site "
+            f"{folder} --log {log.head[:HEAD]}`"
+        )
+    return f"{len(log.lines)} changes, which this site knows"
+
+
+def _log_of(hub: Hub) -> str:
+    log = read_log(hub.folder / LOG, read_bytes(hub.ca))
+    if not log.lines:
+        return "none: this deployment was made by an older version; its next change begins one"
+    if different := differences(log.sites, hub.keys):
+        raise BadInput(
+            f"expected the sites of {LOG} in hub.toml, got others: {'; '.join(different)}; sites "
+            "accept none that the log does not name: use panas deploy add, remove and renew"
+        )
+    return f"{len(log.lines)} changes; hub.toml has its sites"
 
 
 def _control(hub: Hub) -> str:

@@ -1,18 +1,21 @@
 """Starts the processes of a hub or a site; ends all when one ends, or on a signal.
 
-A hub runs Flower's SuperLink, at which the keys of its sites are registered. A site runs its node,
-which owns the data, and a relay that connects out to the hub.
+A hub runs Flower's SuperLink, at which the keys of its sites are registered, again whenever its
+`hub.toml` names other ones. A site runs its node, which owns the data, and a relay that connects
+out to the hub.
 """
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dprbft.config.hub import HUB
+from dprbft.engines.deploy.log import LOG
 from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
 from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
@@ -47,9 +50,8 @@ def hub_part(hub: Hub) -> Part:
         *("--ssl-keyfile", str(hub.path(s.key))),
     )
     listen = ("--host", s.bind, "--port", str(s.port))
-    return Part(
-        "hub", _python("dprbft.engines.flower.hub", with_parent(), *listen, *files), hub.home
-    )
+    own = (with_parent(), f"--log={hub.folder / LOG}")
+    return Part("hub", _python("dprbft.engines.flower.hub", *own, *listen, *files), hub.home)
 
 
 def site_parts(folder: Path) -> tuple[Part, Part]:
@@ -79,14 +81,10 @@ def start_hub(folder: Path) -> None:
     ):
         (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
-        done = subprocess.run(
-            _python("dprbft.engines.deploy.register", str(hub.folder)),
-            env=environment(hub.home),
-            check=False,
-        )
-        if done.returncode:
+        register = _Registering(hub)
+        if not register.done():
             raise PanasError("expected the keys of hub.toml to be registered, and some were not")
-        processes.wait()
+        processes.wait(look=register.look)
 
 
 def start_site(folder: Path) -> None:
@@ -101,6 +99,30 @@ def start_site(folder: Path) -> None:
     check_flower()
     with suppress(KeyboardInterrupt), _Processes([node, relay]) as processes:
         processes.wait(again=relay)
+
+
+class _Registering:
+    """Lets the sites of a hub.toml into its SuperLink, and those that it names no more out."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub, self._seen, self._due = hub, -1, 0.0
+
+    def done(self) -> bool:
+        """Whether the SuperLink now knows exactly these keys; else a line on stderr says why."""
+        changed = self._changed()
+        command = _python("dprbft.engines.deploy.register", str(self._hub.folder))
+        done = subprocess.run(command, env=environment(self._hub.home), check=False)
+        if not done.returncode:
+            self._seen = changed
+        return not done.returncode
+
+    def look(self) -> None:
+        """Register anew where hub.toml has changed; what fails is tried again."""
+        if self._changed() != self._seen and time.monotonic() >= self._due and not self.done():
+            self._due = time.monotonic() + AGAIN
+
+    def _changed(self) -> int:
+        return (self._hub.folder / HUB).stat().st_mtime_ns
 
 
 class _Processes:
@@ -130,8 +152,13 @@ class _Processes:
             if (not but or name != but.name) and (code := process.poll()) is not None:
                 raise PanasError(f"expected the {name} to go on, and it ended with code {code}")
 
-    def wait(self, again: Part | None = None) -> None:
-        """Wait until one of them ends; `again` is started anew whenever it has ended."""
+    def wait(self, again: Part | None = None, look: Callable[[], None] = lambda: None) -> None:
+        """Wait until one of them ends.
+
+        Args:
+            again: is started anew whenever it has ended.
+            look: is called about twice a second.
+        """
         due = 0.0
         while True:
             self.check(but=again)
@@ -140,6 +167,7 @@ class _Processes:
                 if time.monotonic() >= due:
                     self._start(again)
                     due = 0.0
+            look()
             time.sleep(0.5)
 
     def __exit__(self, *error: object) -> None:

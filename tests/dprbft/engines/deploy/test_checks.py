@@ -17,6 +17,8 @@ from dprbft.engines.deploy import certificates, checks
 from dprbft.engines.deploy.certificates import Pair, new_certificate
 from dprbft.engines.deploy.checks import Check, check_hub, check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.engines.deploy.log import LOG
+from dprbft.engines.deploy.probe import HISTORY
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.node.call import bound
 from dprbft.secure_sum.identity import new_key
@@ -38,6 +40,7 @@ class Answers(BaseHTTPRequestHandler):
 
     knows = True  # the key of whoever asks
     control = 403  # what its Control interface answers at this port
+    log = b""  # of the federation; none: it has none
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -45,8 +48,12 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         signed = {"flwr-public-key", "flwr-timestamp", "flwr-signature"} <= {*self.headers}
-        self.send_response(204 if signed and type(self).knows else 401)
+        known, log = signed and type(self).knows, type(self).log
+        told = self.path == HISTORY
+        self.send_response((200 if log else 404) if known and told else 204 if known else 401)
         self.end_headers()
+        if known and told:
+            self.wfile.write(log)
 
     def do_POST(self) -> None:
         self.send_response(type(self).control)
@@ -108,7 +115,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     out = tmp_path / "f"
     shutil.copytree(original, out)
-    for name, value in (("late", 0.0), ("knows", True), ("control", 403)):
+    log = (out / "hub" / LOG).read_bytes()
+    for name, value in (("late", 0.0), ("knows", True), ("control", 403), ("log", log)):
         monkeypatch.setattr(Answers, name, value)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

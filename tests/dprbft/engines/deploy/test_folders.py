@@ -10,7 +10,8 @@ import pytest
 
 from dprbft.engines.deploy import folders
 from dprbft.engines.deploy.certificates import fits, look, vouches
-from dprbft.engines.deploy.folders import Deployment, make_deployment, renew
+from dprbft.engines.deploy.change import renew
+from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.settings import NODES, bracketed, flower_hub, read_federation
 from dprbft.engines.deploy.start import hub_part, site_parts, start_hub
 from dprbft.secure_sum.identity import public_of
@@ -139,7 +140,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*anything: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(folders, "_write_site", full)
+    monkeypatch.setattr(folders, "write_site", full)
     with pytest.raises(OSError, match="no space"):
         make_deployment(tmp_path / "new", Deployment(sites=("a",)))
     assert list(tmp_path.iterdir()) == []

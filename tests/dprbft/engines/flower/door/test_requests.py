@@ -38,8 +38,8 @@ class Visitor:
     door: str
     is_known: bool = False
 
-    def known(self) -> None:
-        self.is_known = True
+    def known(self, node: int) -> None:
+        self.is_known = node == NODE
 
     def asked(self) -> None:
         pass

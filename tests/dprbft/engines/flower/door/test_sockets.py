@@ -29,7 +29,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         return
     visit = scope["state"]["visit"]
     if scope["path"] == "/known":
-        visit.known()
+        visit.known(1)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": visit.door.encode()})
 
