@@ -97,14 +97,14 @@ def latest_run(hub: Hub) -> Path | None:
         path.parent
         for place in (hub.folder / "runs", Path("runs"))
         for path in place.glob(f"*/{config_file(Path()).name}")
-        if tuple(load_config(path.parent).federation.remote) == hub.settings.names
+        if set(load_config(path.parent).federation.remote) & set(hub.settings.names)
     ]
     return max(results, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
 
 
 def _run(run: Path, hub: Hub) -> dict[str, Any]:
     config = _config(run)
-    if tuple(config.federation.remote) != hub.settings.names:
+    if not set(config.federation.remote) & set(hub.settings.names):
         raise BadInput(f"expected a run of the sites of this hub, got {run}; give its own --run")
     server = server_folder(run)
     rounds, sites = read_rounds(server), sites_of(run, config)
