@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from dprbft.paths import declared_file
 from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.data import load_samples
 from dprbft.site.directory import read_site, site_account, site_ledger
+from dprbft.site.federations import Membership, memberships
 from panas.data.facts import Facts
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
@@ -69,25 +70,41 @@ def check_site(folder: Path) -> Iterator[Check]:
     yield _look("versions", _versions)
     federation = read_federation(folder) if check.holds else None
     if federation:
-        yield _look("key", lambda: _own_key(folder, federation))
-        outside = list(_outside(federation.hub, folder / CA))
-        yield from outside
-        if all_hold(outside):
-            key = folder / NODE_KEY
-            known = _look(
-                "key at the hub", lambda: ask_key(federation.hub, folder / CA, read_bytes(key))
-            )
-            yield known
-            if known.holds:
-                yield _look("federation's log", lambda: _log(folder))
-            else:
-                yield Check("federation's log", None, "not seen: the hub does not know the key")
-        else:
-            for what in ("key at the hub", "federation's log"):
-                yield Check(what, None, "not seen: the hub, or the clock, does not hold")
-    yield _look("data", lambda: _data(folder, federation))
+        yield from _at_hub(folder, federation)
+    data = _look("data", lambda: _data(folder, federation))
+    yield data
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
+    for each in memberships(folder, read_site(folder))[1:] if data.holds else ():
+        yield from _elsewhere(each)
+
+
+def _elsewhere(member: Membership) -> Iterator[Check]:
+    """Look at a further federation of a site."""
+    folder, name = member.folder, member.name
+    check = _look(f"folder {name}", lambda: f"site {read_federation(folder).site}, {folder}")
+    yield check
+    for each in _at_hub(folder, read_federation(folder)) if check.holds else ():
+        yield replace(each, what=f"{name}: {each.what}")
+    yield replace(check_node(folder), what=f"{name}: node")
+
+
+def _at_hub(folder: Path, federation: Federation) -> Iterator[Check]:
+    """Look at a site's key, its hub, and what the two know of each other."""
+    yield _look("key", lambda: _own_key(folder, federation))
+    outside = list(_outside(federation.hub, folder / CA))
+    yield from outside
+    key, hub, why = folder / NODE_KEY, federation.hub, "the hub, or the clock, does not hold"
+    if all_hold(outside):
+        known = _look("key at the hub", lambda: ask_key(hub, folder / CA, read_bytes(key)))
+        yield known
+        if known.holds:
+            yield _look("federation's log", lambda: _log(folder))
+            return
+        why = "the hub does not know the key"
+    else:
+        yield Check("key at the hub", None, f"not seen: {why}")
+    yield Check("federation's log", None, f"not seen: {why}")
 
 
 def check_hub(folder: Path) -> Iterator[Check]:

@@ -54,19 +54,29 @@ def hub_part(hub: Hub) -> Part:
     return Part("hub", _python("dprbft.engines.flower.hub", *own, *listen, *files), hub.home)
 
 
-def site_parts(folder: Path) -> tuple[Part, Part]:
-    """A site's node, and its relay."""
-    federation, folder = read_federation(folder), folder.resolve()
-    flower = folder / "flower"
-    relay = _python(
+def site_parts(folder: Path) -> tuple[Part, ...]:
+    """A site's node, and a relay for each of its federations."""
+    from dprbft.site.directory import read_site  # torch comes with it, which no hub needs
+    from dprbft.site.federations import memberships
+
+    settings, folder = read_site(folder), folder.resolve()
+    node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
+    named = {each.folder: each.name for each in memberships(folder, settings)}
+    relays = [
+        _relay(at, "relay" if at == folder else f"relay of {name}") for at, name in named.items()
+    ]
+    return Part("node", node, folder / "flower"), *relays
+
+
+def _relay(folder: Path, name: str) -> Part:
+    command = _python(
         "dprbft.engines.flower.site",
         *(with_parent(), "--socket", str(folder / SOCKET)),
-        *("--superlink", federation.hub),
+        *("--superlink", read_federation(folder).hub),
         *("--root-certificates", str(folder / CA)),
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),
     )
-    node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
-    return Part("node", node, flower), Part("relay", relay, flower)
+    return Part(name, command, folder / "flower")
 
 
 def start_hub(folder: Path) -> None:
@@ -88,17 +98,17 @@ def start_hub(folder: Path) -> None:
 
 
 def start_site(folder: Path) -> None:
-    """Run a site's node and relay until they are interrupted.
+    """Run a site's node and relays until they are interrupted.
 
     A relay that ends is started again: its hub may not know the site's key yet. PanasError if the
     node ends by itself, after its stderr.
     """
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
-    node, relay = site_parts(folder)
+    node, *relays = site_parts(folder)
     check_flower()
-    with suppress(KeyboardInterrupt), _Processes([node, relay]) as processes:
-        processes.wait(again=relay)
+    with suppress(KeyboardInterrupt), _Processes([node, *relays]) as processes:
+        processes.wait(again=relays)
 
 
 class _Registering:
@@ -146,27 +156,29 @@ class _Processes:
             part.command, env=environment(part.flower), stdin=subprocess.DEVNULL
         )
 
-    def check(self, but: Part | None = None) -> None:
+    def check(self, but: Sequence[Part] = ()) -> None:
         """PanasError if one of them has ended."""
+        others = {part.name for part in but}
         for name, process in self._running.items():
-            if (not but or name != but.name) and (code := process.poll()) is not None:
+            if name not in others and (code := process.poll()) is not None:
                 raise PanasError(f"expected the {name} to go on, and it ended with code {code}")
 
-    def wait(self, again: Part | None = None, look: Callable[[], None] = lambda: None) -> None:
+    def wait(self, again: Sequence[Part] = (), look: Callable[[], None] = lambda: None) -> None:
         """Wait until one of them ends.
 
         Args:
-            again: is started anew whenever it has ended.
+            again: each is started anew whenever it has ended.
             look: is called about twice a second.
         """
-        due = 0.0
+        due = dict[str, float]()
         while True:
             self.check(but=again)
-            if again and self._running[again.name].poll() is not None:
-                due = due or time.monotonic() + AGAIN
-                if time.monotonic() >= due:
-                    self._start(again)
-                    due = 0.0
+            for part in again:
+                if self._running[part.name].poll() is None:
+                    due.pop(part.name, None)
+                elif time.monotonic() >= due.setdefault(part.name, time.monotonic() + AGAIN):
+                    self._start(part)
+                    del due[part.name]
             look()
             time.sleep(0.5)
 

@@ -33,7 +33,7 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, print_runs, run_rows, state_lines, trust_lines
+from panas_cli.text.privacy_card import budget_line, hub_lines, print_runs, run_rows, state_lines, trust_lines
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -195,6 +195,8 @@ def of_site(folder: Path, *, json: bool) -> None:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
         print_label("last", f"{request['at']} {what}")
     print_label("budget", budget_line(site, account))
+    for line in hub_lines(site, account):
+        print_label("hub", line)
     for line in trust_lines(account, LABELS):
         print_text(line)
     for line in texts:
