@@ -9,10 +9,9 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from dprbft.config.hub import HUB
@@ -20,7 +19,6 @@ from dprbft.engines.deploy.certificates import (
     Pair,
     certificate_fingerprint,
     fits,
-    look,
     new_certificate,
     vouches,
 )
@@ -48,10 +46,15 @@ class Opened:
         append(self.hub.folder / LOG, log, self.log)
         self.log = log
 
-    def write_sites(self, sites: Mapping[str, bytes]) -> None:
-        """Let hub.toml name these sites and their keys."""
+    def name(self, sites: Mapping[str, bytes], *changes: Change) -> None:
+        """Let hub.toml name these sites and their keys, after lines of the log that say so.
+
+        BadInput, and nothing written, where hub.toml cannot be changed so.
+        """
         path = self.hub.folder / HUB
-        write_bytes(path, with_sites(path.read_text(), sites, path).encode())
+        text = with_sites(path.read_text(), sites, path)
+        self.note(*changes)
+        write_bytes(path, text.encode())
         self.hub = flower_hub(self.hub.folder)
 
 
@@ -91,7 +94,10 @@ def add(out: Path, name: str, public: bytes | None = None) -> Path:
         public = public or public_of(key or b"")
         sites = {**made.log.sites, name: public}
         check_sites({n: k.decode() for n, k in sites.items()}, made.hub.folder / HUB)
-        if made.log.sites.get(name) != public:
+        changes = [change_of("added", name, public)]
+        if made.log.sites.get(name) == public:
+            changes = []  # it was noted, and the process died
+        else:
             if name in made.log.sites:
                 raise BadInput(
                     f"expected a new site, got {name}, which there is; `panas deploy renew {out} "
@@ -100,8 +106,7 @@ def add(out: Path, name: str, public: bytes | None = None) -> Path:
             made.log.check_new(public)
             if folder.exists():
                 raise BadInput(f"expected a new folder, got {folder}, which exists; move it away")
-            made.note(change_of("added", name, public))
-        made.write_sites({**made.hub.keys, name: public})
+        made.name({**made.hub.keys, name: public}, *changes)
         if not folder.exists():
             _write_folder(folder, made, (name, key))
         return folder
@@ -122,9 +127,7 @@ def remove(out: Path, name: str) -> Hub:
             )
         if not left:
             raise BadInput(f"expected a site beside {name}, got none; stop the hub instead")
-        if known is not None:
-            made.note(change_of("removed", name, known))
-        made.write_sites(left)
+        made.name(left, *([change_of("removed", name, known)] if known is not None else []))
         return made.hub
 
 
@@ -147,12 +150,17 @@ def renew_key(out: Path, name: str, public: bytes | None = None) -> Path:
                 f"expected a site of this federation, got {name!r:.80}; it has "
                 f"{', '.join(made.log.sites)}"
             )
-        if made.log.sites[name] != public:
+        is_site = (folder / FEDERATION).is_file()
+        if key is not None and folder.exists() and not is_site:
+            raise BadInput(f"expected a site in {folder}, or nothing, got others; move it away")
+        changes = [change_of("renewed", name, public)]
+        if made.log.sites[name] == public:
+            changes = []  # it was noted, and the process died
+        else:
             made.log.check_new(public)
-            made.note(change_of("renewed", name, public))
-        if key is not None and (folder / FEDERATION).is_file():
+        made.name({**made.hub.keys, name: public}, *changes)
+        if key is not None and is_site:
             take_key(folder, key)
-        made.write_sites({**made.hub.keys, name: public})
         if not folder.exists():
             _write_folder(folder, made, (name, key))
         return folder
@@ -231,9 +239,7 @@ def _key(public: bytes | None) -> bytes | None:
 
 
 def _deployment(hub: Hub) -> Deployment:
-    days = (look(read_bytes(hub.path(hub.flower.certificate))).ends - datetime.now(UTC)).days
-    sites: Sequence[str] = hub.settings.names
-    return Deployment(sites=sites, host=hub.flower.host, port=hub.flower.port, days=max(days, 1))
+    return Deployment(sites=hub.settings.names, host=hub.flower.host, port=hub.flower.port)
 
 
 def _write_folder(folder: Path, made: Opened, who: tuple[str, bytes | None]) -> None:

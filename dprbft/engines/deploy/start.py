@@ -132,7 +132,10 @@ class _Registering:
             self._due = time.monotonic() + AGAIN
 
     def _changed(self) -> int:
-        return (self._hub.folder / HUB).stat().st_mtime_ns
+        try:
+            return (self._hub.folder / HUB).stat().st_mtime_ns
+        except FileNotFoundError:  # an editor puts another in its place
+            return self._seen
 
 
 class _Processes:

@@ -193,11 +193,16 @@ def test_settings_that_a_person_wrote_stay(out: Path):
     path.write_text(text)
     add(out, "c")
     assert "deadline = 7.0  # mine" in path.read_text()
-    moved = text.replace("[keys]", "[keys]\n[other]")
-    with pytest.raises(BadInput, match="bring it into that form"):
-        with_sites(moved, flower_hub(out / "hub").keys, path)
-    with pytest.raises(BadInput, match="bring it into that form"):
-        with_sites(text.replace('names = ["', 'names = [\n"'), flower_hub(out / "hub").keys, path)
+    keys = flower_hub(out / "hub").keys
+    moved = f'{text}\n[sockets]\na = "a"\nb = "b"\n'
+    for other in (moved, text.replace('names = ["', 'names = [\n"')):
+        path.write_text(other)
+        for change in (lambda: add(out, "d"), lambda: remove(out, "b"), lambda: renew_key(out, "a")):
+            with pytest.raises(BadInput, match="bring it into that form"):
+                change()
+        assert path.read_text() == other
+    assert events(out) == [*BEGUN, ("added", "c")]
+    assert with_sites(text, {n: keys[n] for n in NAMES}, path).strip() == text.strip()
 
 
 def forged(out: Path, how: str) -> bytes:
