@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dprbft.engines.deploy.keys import fingerprint
+from dprbft.engines.deploy.keys import fingerprint, write_federation
 from dprbft.engines.deploy.log import HEAD, LOG, Log, parsed, read_log
 from dprbft.engines.deploy.probe import ask_log
-from dprbft.engines.deploy.settings import CA, NODE_KEY, read_federation, write_federation
+from dprbft.engines.deploy.settings import CA, NODE_KEY, read_federation
 from dprbft.secure_sum.identity import public_of, ssh_public
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes

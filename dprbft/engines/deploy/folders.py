@@ -21,6 +21,7 @@ from dprbft.engines.deploy.certificates import (
     new_authority,
     new_certificate,
 )
+from dprbft.engines.deploy.keys import write_federation
 from dprbft.engines.deploy.log import LOG, Log, change_of, extended
 from dprbft.engines.deploy.settings import (
     CA,
@@ -29,7 +30,6 @@ from dprbft.engines.deploy.settings import (
     bracketed,
     check_sites,
     flower_hub,
-    write_federation,
 )
 from dprbft.engines.flower.hub import is_loopback
 from dprbft.secure_sum.identity import new_key, public_of

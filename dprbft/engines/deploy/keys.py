@@ -14,12 +14,13 @@ from dprbft.engines.deploy.settings import (
     FEDERATION,
     LONGEST_SETTINGS,
     NODE_KEY,
+    Federation,
+    check_sites,
     read_federation,
-    write_federation,
 )
 from dprbft.secure_sum.identity import new_key, public_of, ssh_public
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, write_bytes
+from panas.runtime.store import read_bytes, write_bytes, write_json
 
 PUBLIC_KEY = "node.pub"
 
@@ -62,6 +63,14 @@ def take_key(folder: Path, key: bytes) -> None:
         sites = {**known.sites, known.site: public_of(key)}
         write_federation(folder, replace(known, sites=sites))
     write_bytes(folder / NODE_KEY, key)
+
+
+def write_federation(folder: Path, federation: Federation) -> None:
+    """Write a site's federation.json; BadInput, and nothing written, if its sites cannot be."""
+    sites = {name: key.decode() for name, key in federation.sites.items()}
+    check_sites(sites, folder / FEDERATION)
+    record = {"site": federation.site, "hub": federation.hub, "sites": sites}
+    write_json(folder / FEDERATION, record)
 
 
 def given_key(path: Path) -> bytes:

@@ -1,18 +1,14 @@
-"""`python -m dprbft.engines.deploy.register DIR`: let the sites of a hub.toml into its SuperLink.
+"""Lets the sites of a hub.toml into its SuperLink, by Flower's command line.
 
 Those that it names no more are let out, and a site with a new key is let in by that alone. A
 SuperLink keeps what it knows in memory, so this is done at every start. Which node is which site is
 noted in `nodes.json` beside Flower's files, and which key each has in `keys/`.
 """
 
-import sys
-from pathlib import Path
-
-from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
+from dprbft.engines.deploy.settings import NODES, Hub
 from dprbft.engines.flower.link import Deployed
 from dprbft.secure_sum.identity import ssh_public
-from panas.runtime.errors import PanasError
-from panas.runtime.store import read_json, write_bytes, write_json
+from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
 
 def link_of(hub: Hub) -> Deployed:
@@ -27,7 +23,8 @@ def register(hub: Hub) -> None:
     files = {name: hub.home / "keys" / f"{name}.pub" for name in (*nodes, *hub.keys)}
     keys = {name: ssh_public(key) for name, key in hub.keys.items()}
     link.open()
-    for name in [n for n in nodes if files[n].read_bytes() != keys.get(n)]:
+    known = {n: read_bytes(files[n]) if files[n].is_file() else b"" for n in nodes}
+    for name in [n for n in nodes if known[n] != keys.get(n)]:
         link.flwr("supernode", "unregister", nodes.pop(name), "hub")
         write_json(path, nodes)
     for name in [name for name in keys if name not in nodes]:
@@ -35,10 +32,3 @@ def register(hub: Hub) -> None:
         answer = link.flwr("supernode", "register", str(files[name]), "hub", "--name", name)
         nodes[name] = str(answer["node-id"])
     write_json(path, nodes)
-
-
-if __name__ == "__main__":
-    try:
-        register(flower_hub(Path(sys.argv[1])))
-    except PanasError as e:
-        sys.exit(f"panas: {e}")

@@ -18,7 +18,6 @@ from dprbft.config.hub import HUB, HubSettings, public_keys, read_hub
 from dprbft.engines.frames import is_name
 from dprbft.secure_sum.identity import ssh_public
 from panas.runtime.errors import BadInput
-from panas.runtime.store import write_json
 
 FEDERATION = "federation.json"
 NODE_KEY, CA = "node.key", "ca.crt"
@@ -123,14 +122,6 @@ def read_federation(folder: Path) -> Federation:
     if federation.site not in sites:
         raise BadInput(f"{path}: expected a key of site {federation.site}, got none; copy it anew")
     return federation
-
-
-def write_federation(folder: Path, federation: Federation) -> None:
-    """Write a site's federation.json; BadInput, and nothing written, if its sites cannot be."""
-    sites = {name: key.decode() for name, key in federation.sites.items()}
-    check_sites(sites, folder / FEDERATION)
-    record = {"site": federation.site, "hub": federation.hub, "sites": sites}
-    write_json(folder / FEDERATION, record)
 
 
 def check_sites(sites: Mapping[str, str], origin: Path) -> None:

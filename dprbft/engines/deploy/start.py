@@ -17,8 +17,9 @@ from pathlib import Path
 from dprbft.config.hub import HUB
 from dprbft.engines.deploy.log import LOG
 from dprbft.engines.deploy.probe import parted
+from dprbft.engines.deploy.register import register
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
-from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
+from dprbft.engines.flower.hub import answers, raise_open_files, say, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
@@ -91,10 +92,10 @@ def start_hub(folder: Path) -> None:
     ):
         (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
-        register = _Registering(hub)
-        if not register.done():
+        registering = _Registering(hub)
+        if not registering.done():
             raise PanasError("expected the keys of hub.toml to be registered, and some were not")
-        processes.wait(look=register.look)
+        processes.wait(look=registering.look)
 
 
 def start_site(folder: Path) -> None:
@@ -120,11 +121,13 @@ class _Registering:
     def done(self) -> bool:
         """Whether the SuperLink now knows exactly these keys; else a line on stderr says why."""
         changed = self._changed()
-        command = _python("dprbft.engines.deploy.register", str(self._hub.folder))
-        done = subprocess.run(command, env=environment(self._hub.home), check=False)
-        if not done.returncode:
-            self._seen = changed
-        return not done.returncode
+        try:
+            register(flower_hub(self._hub.folder))
+        except (PanasError, OSError) as e:
+            say(str(e))
+            return False
+        self._seen = changed
+        return True
 
     def look(self) -> None:
         """Register anew where hub.toml has changed; what fails is tried again."""

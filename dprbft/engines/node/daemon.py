@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from dprbft.engines.frames import Answer, Request
@@ -33,7 +33,7 @@ LONGEST_LOG = 1 << 22
 """Bytes after which a log is put aside as `node.log.1`, and a new one begun."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def turn_of(folder: Path) -> threading.Lock:
     """What a site's requests wait for, of whichever hub they are."""
     return threading.Lock()

@@ -33,7 +33,14 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, hub_lines, print_runs, run_rows, state_lines, trust_lines
+from panas_cli.text.privacy_card import (
+    budget_line,
+    hub_lines,
+    print_runs,
+    run_rows,
+    state_lines,
+    trust_lines,
+)
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "

@@ -197,7 +197,11 @@ def test_settings_that_a_person_wrote_stay(out: Path):
     moved = f'{text}\n[sockets]\na = "a"\nb = "b"\n'
     for other in (moved, text.replace('names = ["', 'names = [\n"')):
         path.write_text(other)
-        for change in (lambda: add(out, "d"), lambda: remove(out, "b"), lambda: renew_key(out, "a")):
+        for change in (
+            lambda: add(out, "d"),
+            lambda: remove(out, "b"),
+            lambda: renew_key(out, "a"),
+        ):
             with pytest.raises(BadInput, match="bring it into that form"):
                 change()
         assert path.read_text() == other

@@ -43,8 +43,9 @@ def test_a_relay_that_ends_is_started_again_until_the_node_ends(
 
 def test_a_node_is_told_to_end_with_what_starts_it(tmp_path: Path):
     make_deployment(tmp_path / "f", Deployment(sites=("a",)))
-    site, settings = tmp_path / "f/sites/a", SiteSettings(
-        name="a", data="data.npz", epsilon=1.0, delta=1e-5
+    site, settings = (
+        tmp_path / "f/sites/a",
+        SiteSettings(name="a", data="data.npz", epsilon=1.0, delta=1e-5),
     )
     write_site(site, settings)
     node, relay = start.site_parts(site)
@@ -67,7 +68,9 @@ def test_a_site_connects_to_the_hub_of_each_of_its_federations(tmp_path: Path):
     node, first, second = start.site_parts(site)
     assert (node.name, first.name, second.name) == ("node", "relay", "relay of g")
     for part, folder, port in ((first, site, 8001), (second, other, 8002)):
-        assert {f"localhost:{port}", str(folder / SOCKET), str(folder / "ca.crt")} <= {*part.command}
+        assert {f"localhost:{port}", str(folder / SOCKET), str(folder / "ca.crt")} <= {
+            *part.command
+        }
         assert str(folder / "node.key") in part.command
         assert part.flower == folder / "flower"
 

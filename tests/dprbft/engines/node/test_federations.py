@@ -1,4 +1,4 @@
-"""A site of two federations: one ledger, a part of the budget for each hub, and nothing mixed up."""
+"""A site of two federations: one ledger, a part of the budget for each hub, nothing mixed up."""
 
 import threading
 from dataclasses import replace

@@ -225,7 +225,7 @@ def test_runs_of_one_hub_stay_within_its_part_and_all_within_the_budget(tmp_path
     """All have begun before any is charged: no share is set aside, and each charge is checked."""
     ledgers = two_hubs(tmp_path / "ledger.jsonl")
     charge(ledgers["x"], gaussian_of(0.99))
-    with pytest.raises(BudgetExhausted, match="the runs of hub first on .* within epsilon 1"):
+    with pytest.raises(BudgetExhausted, match=r"the runs of hub first on .* within epsilon 1"):
         charge(ledgers["y"], gaussian_of(0.5))
     charge(ledgers["b:x"], gaussian_of(1.9))
     with pytest.raises(BudgetExhausted, match="the runs of hub second on"):
