@@ -191,8 +191,10 @@ class Site:
         return self.ledger.account().of_run(self.paths.run)
 
     def bounds(self, subset: str = "train") -> list[tuple[Budget, list[Event]]]:
-        """What the rounds to come must keep, each with what was spent of it: the run's share, and
-        what its hub may spend and the lifetime budget, where other runs have spent of these."""
+        """What the rounds to come must keep, each with what was spent of it: the run's share.
+
+        Where other runs have spent of them, also what its hub may spend, and the lifetime budget.
+        """
         whole, allotment = self.ledger.account(), self.ledger.allotment
         bounds = [(self.budget, self.account.events_on(subset))]
         for account in (allotment.of(whole), whole) if allotment else (whole,):

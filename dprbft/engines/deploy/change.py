@@ -5,6 +5,7 @@ written first, then `hub.toml`, which a running hub reads again (`start`): after
 two the same command goes on.
 """
 
+import os
 import re
 import shutil
 import tempfile
@@ -244,7 +245,7 @@ def _deployment(hub: Hub) -> Deployment:
 
 def _write_folder(folder: Path, made: Opened, who: tuple[str, bytes | None]) -> None:
     """Write a site's folder, which is there once it is whole."""
-    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    os.makedirs(folder.parent, mode=0o700, exist_ok=True)  # noqa: PTH103
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         write_site(beside, _deployment(made.hub), made.authority, (*who, made.log))

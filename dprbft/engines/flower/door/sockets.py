@@ -311,6 +311,11 @@ class Certificate:
     """A hub's certificate and key in files that may be replaced while it runs.
 
     Connections that come after `look` has seen new files are shown these; others stay.
+
+    Args:
+        certificate: its file.
+        key: file of its private key.
+        tell: hears a line about new files.
     """
 
     def __init__(self, certificate: str, key: str, tell: Callable[[str], None]) -> None:
