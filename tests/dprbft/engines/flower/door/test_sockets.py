@@ -229,12 +229,12 @@ def test_a_new_certificate_is_shown_without_a_restart_once_its_key_fits(tmp_path
     first = shown(made.tls)
     made.look()
     assert (shown(made.tls), lines) == (first, [])
-    replaced(files[1], pairs[1].key)
+    replaced(files[0], pairs[1].certificate)
     made.look()
     assert shown(made.tls) == first
     (line,) = lines
     assert line.startswith("the new certificate is not shown")
-    replaced(files[0], pairs[1].certificate)
+    replaced(files[1], pairs[1].key)
     made.look()
     assert shown(made.tls) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode()) != first
     made.look()
