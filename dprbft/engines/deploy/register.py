@@ -1,17 +1,14 @@
-"""`python -m dprbft.engines.deploy.register DIR`: let the sites of a hub.toml into its SuperLink.
+"""Lets the sites of a hub.toml into its SuperLink, by Flower's command line.
 
-A SuperLink keeps what it knows in memory, so this is done at every start. Which node is which site
-is noted in `nodes.json` beside Flower's files.
+Those that it names no more are let out, and a site with a new key is let in by that alone. A
+SuperLink keeps what it knows in memory, so this is done at every start. Which node is which site is
+noted in `nodes.json` beside Flower's files, and which key each has in `keys/`.
 """
 
-import sys
-from pathlib import Path
-
-from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
+from dprbft.engines.deploy.settings import NODES, Hub
 from dprbft.engines.flower.link import Deployed
 from dprbft.secure_sum.identity import ssh_public
-from panas.runtime.errors import PanasError
-from panas.runtime.store import write_bytes, write_json
+from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
 
 def link_of(hub: Hub) -> Deployed:
@@ -20,19 +17,18 @@ def link_of(hub: Hub) -> Deployed:
 
 
 def register(hub: Hub) -> None:
-    """Register the keys of all sites; PanasError if the SuperLink refuses one."""
-    link, nodes = link_of(hub), dict[str, str]()
+    """Let the SuperLink know the keys of all sites, and no others; PanasError if it refuses one."""
+    link, path = link_of(hub), hub.home / NODES
+    nodes = {n: str(node) for n, node in read_json(path).items()} if path.is_file() else {}
+    files = {name: hub.home / "keys" / f"{name}.pub" for name in (*nodes, *hub.keys)}
+    keys = {name: ssh_public(key) for name, key in hub.keys.items()}
     link.open()
-    for name, key in hub.keys.items():
-        file = hub.home / "keys" / f"{name}.pub"
-        write_bytes(file, ssh_public(key))
-        answer = link.flwr("supernode", "register", str(file), "hub", "--name", name)
+    known = {n: read_bytes(files[n]) if files[n].is_file() else b"" for n in nodes}
+    for name in [n for n in nodes if known[n] != keys.get(n)]:
+        link.flwr("supernode", "unregister", nodes.pop(name), "hub")
+        write_json(path, nodes)
+    for name in [name for name in keys if name not in nodes]:
+        write_bytes(files[name], keys[name])
+        answer = link.flwr("supernode", "register", str(files[name]), "hub", "--name", name)
         nodes[name] = str(answer["node-id"])
-    write_json(hub.home / NODES, nodes)
-
-
-if __name__ == "__main__":
-    try:
-        register(flower_hub(Path(sys.argv[1])))
-    except PanasError as e:
-        sys.exit(f"panas: {e}")
+    write_json(path, nodes)

@@ -6,8 +6,9 @@ whoever reaches the port could run code on the hub. Here each has its own socket
 is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and wants a secret. Nodes
 must hold a registered key, and an address that others reach must have TLS.
 
-`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, and
-`--with-parent=PID` to end with the process that started it.
+`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, `--with-parent=PID`
+to end with the process that started it, and `--log=PATH` of the federation's log, for sites to
+read. A certificate that is replaced is shown without a restart.
 """
 
 import importlib
@@ -39,7 +40,7 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
-PARENT = "--with-parent"
+PARENT, LOG = "--with-parent", "--log"
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
@@ -63,7 +64,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    options = [a for a in without(arguments, PARENT) if a != "--enable-supernode-auth"]
+    options = [a for a in without(arguments, PARENT, LOG) if a != "--enable-supernode-auth"]
     return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
@@ -200,7 +201,9 @@ def main(arguments: Sequence[str]) -> None:
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(options, outside, inside, held.enter_context(bound(home / SOCKET)))
+        log = option(arguments, LOG)
+        control = held.enter_context(bound(home / SOCKET))
+        _run(options, (outside, inside, control), Path(log) if log else None)
 
 
 def listening(options: Sequence[str]) -> socket.socket:
@@ -224,10 +227,9 @@ def _held(host: str, port: int) -> socket.socket:
     return made
 
 
-def _run(
-    options: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
-) -> None:
-    """Let Flower make its server, and serve that at sockets of our own."""
+def _run(options: Sequence[str], sockets: Sequence[socket.socket], log: Path | None) -> None:
+    """Let Flower make its server, and serve that at sockets of our own: for sites, for what it has
+    started, and for control."""
     # The package has a function of the module's name.
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
@@ -236,20 +238,21 @@ def _run(
         CONTROL,
         PUBLIC,
         RUNTIME,
+        Certificate,
         Hall,
         Program,
         serve,
-        tls_of,
     )
 
+    outside, inside, control = sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
-    files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
-    tls = None if insecure else tls_of(*files)
-    hall = Hall(say)
+    files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
+    shown = None if insecure or not files[0] else Certificate(files[0], files[1], say)
+    tls, hall = shown.tls if shown else None, Hall(say)
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
-        app.add_middleware(Door, hall=hall, node_of=known_node(app))
+        app.add_middleware(Door, hall=hall, node_of=known_node(app), log=log)
         at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
         serve(
             app,
@@ -259,6 +262,7 @@ def _run(
             Program(
                 line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
                 start=lambda: _start_programs(port, secret, insecure, options),
+                look=shown.look if shown else lambda: None,
             ),
             log_config,
         )

@@ -11,6 +11,7 @@ from dprbft.engines.node.listen import run_node
 from dprbft.methods.serve import Machine
 from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.directory import read_site, site_account, site_ledger
+from dprbft.site.federations import memberships
 from panas.runtime.device import device_named
 from panas.runtime.state import state_key
 from panas_cli.text.printing import figure
@@ -28,9 +29,15 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     """
     settings, path = read_site(folder), socket or folder / SOCKET
     state_key()  # or BadInput, where it can be kept nowhere
-    if (folder / KEY).is_file():
-        check_own_key(folder)
+    own, *others = memberships(folder, settings)
+    for each in (own, *others):
+        if (each.folder / KEY).is_file():
+            check_own_key(each.folder)
     machine = Machine(device_named(device), workers)
+    further = [
+        (Node({each.site(): folder}, machine, tell=_tell, member=each), each.folder / SOCKET)
+        for each in others
+    ]
     node = Node({settings.name: folder}, machine, tell=_tell)
     account = site_account(folder, settings)
     signed = "signed" if (folder / KEY).is_file() else f"not signed: no {KEY}"
@@ -40,11 +47,13 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
             f"site {settings.name} answers at {path} (answers are {signed}); epsilon "
             f"{figure(account.left())} of {figure(settings.epsilon)} is left; Ctrl-C stops it"
         )
+        for each, (_, at) in zip(others, further, strict=True):
+            _say(f"in federation {each.name} it is {each.site()}, and answers at {at}")
         for line in state_lines(site_ledger(folder)):
             _say(f"warning: {line}")
 
     try:
-        run_node(node, path, ready)
+        run_node(node, path, ready, further)
     except KeyboardInterrupt:
         _say(f"site {settings.name} stopped; what was in progress is done when it is asked again")
         sys.stderr.flush()

@@ -33,7 +33,14 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, print_runs, run_rows, state_lines, trust_lines
+from panas_cli.text.privacy_card import (
+    budget_line,
+    hub_lines,
+    print_runs,
+    run_rows,
+    state_lines,
+    trust_lines,
+)
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -97,14 +104,14 @@ def latest_run(hub: Hub) -> Path | None:
         path.parent
         for place in (hub.folder / "runs", Path("runs"))
         for path in place.glob(f"*/{config_file(Path()).name}")
-        if tuple(load_config(path.parent).federation.remote) == hub.settings.names
+        if set(load_config(path.parent).federation.remote) & set(hub.settings.names)
     ]
     return max(results, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
 
 
 def _run(run: Path, hub: Hub) -> dict[str, Any]:
     config = _config(run)
-    if tuple(config.federation.remote) != hub.settings.names:
+    if not set(config.federation.remote) & set(hub.settings.names):
         raise BadInput(f"expected a run of the sites of this hub, got {run}; give its own --run")
     server = server_folder(run)
     rounds, sites = read_rounds(server), sites_of(run, config)
@@ -195,6 +202,8 @@ def of_site(folder: Path, *, json: bool) -> None:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
         print_label("last", f"{request['at']} {what}")
     print_label("budget", budget_line(site, account))
+    for line in hub_lines(site, account):
+        print_label("hub", line)
     for line in trust_lines(account, LABELS):
         print_text(line)
     for line in texts:

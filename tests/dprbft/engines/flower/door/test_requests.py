@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.proto.control_pb2 import UnregisterNodeRequest
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
@@ -23,7 +25,7 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from dprbft.engines.flower.door import requests
 from dprbft.engines.flower.door.control import STATE
-from dprbft.engines.flower.door.requests import ENVELOPE, SMALL, Door, read
+from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, REMOVE, SMALL, Door, read
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
 
 NODE = 7
@@ -38,8 +40,8 @@ class Visitor:
     door: str
     is_known: bool = False
 
-    def known(self) -> None:
-        self.is_known = True
+    def known(self, node: int) -> None:
+        self.is_known = node == NODE
 
     def asked(self) -> None:
         pass
@@ -183,6 +185,40 @@ def test_a_key_is_known_or_not():
     assert hub.visitor.is_known
     assert hub.ask(PUBLIC, requests.KEY) == 401
     assert not hub.visitor.is_known
+
+
+def test_the_log_is_shown_to_registered_keys_alone(tmp_path: Path):
+    hub, path = Hub(), tmp_path / "log"
+    assert hub.ask(PUBLIC, HISTORY, **KNOWN) == 404
+    hub.door.log = path
+    assert hub.ask(PUBLIC, HISTORY, **KNOWN) == 404
+    path.write_bytes(b"lines")
+    assert hub.answered(PUBLIC, HISTORY, **KNOWN) == (200, b"lines")
+    assert hub.answered(PUBLIC, HISTORY) == (401, b"")
+    assert hub.ask(CONTROL, HISTORY) == 403
+    assert hub.bodies == []
+
+
+class Ended:
+    """A connection that may be closed."""
+
+    is_over = False
+
+    def end(self) -> None:
+        self.is_over = True
+
+
+def test_a_node_that_is_removed_loses_its_connections_and_no_other():
+    hub, visits = Hub(), [Ended(), Ended(), Ended()]
+    hub.door.hall.known = dict(zip(visits, (NODE, NODE + 1, NODE), strict=True))  # type: ignore
+    body = UnregisterNodeRequest(node_id=NODE).SerializeToString()
+    assert hub.ask(PUBLIC, REMOVE, body, **KNOWN) == 403
+    assert not any(visit.is_over for visit in visits)
+    assert hub.ask(CONTROL, REMOVE, body) == 200
+    assert hub.bodies == [(REMOVE, len(body))]
+    assert [visit.is_over for visit in visits] == [True, False, True]
+    assert hub.door.state()["closed"] == {"removed": 2}
+    assert [*hub.door.hall.known.values()] == [NODE + 1]
 
 
 def test_a_node_has_few_requests_under_way(monkeypatch: pytest.MonkeyPatch):
