@@ -128,6 +128,11 @@ class SitePaths:
     run: str
 
     @property
+    def asked(self) -> str:
+        """What the hub calls the run: without the federation's name, which the site puts before."""
+        return self.run.rpartition(":")[2]
+
+    @property
     def home(self) -> Path:
         """The site's folder for this run."""
         return self.folder / "runs" / self.run

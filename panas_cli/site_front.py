@@ -198,6 +198,11 @@ deploy = typer.Typer(help="A federation across machines: its folders, checks, st
 SiteFolder = Annotated[Path | None, Option("--site", help="A site's folder.")]
 HubFolder = Annotated[Path | None, Option("--hub", help="The hub's folder.")]
 Days = Annotated[int, Option(help="For which the hub's certificate holds.")]
+Deployment = Annotated[Path, Argument(metavar="DIR", help="What `init` wrote.")]
+SiteName = Annotated[str, Argument(metavar="NAME", help="The site's name.")]
+PublicKey = Annotated[
+    Path | None, Option("--key", help="The site's public key; default: its key is made here.")
+]
 
 
 @deploy.command("init")
@@ -218,19 +223,41 @@ def init(
 @deploy.command("key")
 def key(
     site: Annotated[Path, Option(help="The site's folder; made if it is not there.")],
+    new: Annotated[
+        bool, Option("--new", help="Make another, in place of the one that is there.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make this site's key where it stays; show its fingerprint, and those of the other sites."""
-    commands.sites.deploy.key(site, json=json)
+    commands.sites.deploy.key(site, new=new, json=json)
+
+
+@deploy.command("add")
+def add(folder: Deployment, name: SiteName, key: PublicKey = None) -> None:
+    """Let a new site in; a running hub does so within seconds."""
+    commands.sites.deploy.add(folder, name, key)
+
+
+@deploy.command("remove")
+def remove(folder: Deployment, name: SiteName) -> None:
+    """Revoke a site; a running hub closes its connection within seconds."""
+    commands.sites.deploy.remove(folder, name)
 
 
 @deploy.command("renew")
 def renew(
-    folder: Annotated[Path, Argument(metavar="DIR", help="What `init` wrote.")],
+    folder: Deployment,
+    site: Annotated[str | None, Option("--site", help="Site that gets a new key.")] = None,
+    key: PublicKey = None,
     days: Days = 365,
 ) -> None:
-    """Give the hub a new certificate of the same authority."""
-    commands.sites.deploy.renew(folder, days)
+    """Give the hub a new certificate, or with --site a site a new key."""
+    if site is not None:
+        commands.sites.deploy.renew_key(folder, site, key)
+    elif key is not None:
+        raise BadInput("expected --site NAME with --key, got none; name the site whose key it is")
+    else:
+        commands.sites.deploy.renew(folder, days)
 
 
 @deploy.command("start")
@@ -247,6 +274,16 @@ def check(site: SiteFolder = None, hub: HubFolder = None, json: Json = False) ->
     """Check all that a site or the hub needs, before anyone starts; nothing is charged."""
     folder = one_of(site, hub)
     raise typer.Exit(commands.sites.deploy.check(folder, of_site=site is not None, json=json))
+
+
+@deploy.command("accept")
+def accept(
+    site: Annotated[Path, Option("--site", help="The site's folder.")],
+    log: Annotated[str, Option(help="The log that was looked at, as `check` names it.")],
+    json: Json = False,
+) -> None:
+    """Take the sites that the hub's log names, once you have compared their keys."""
+    commands.sites.deploy.accept(site, log, json=json)
 
 
 @deploy.command("status")

@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = ("README.md", *(str(p.relative_to(ROOT)) for p in DOCS))
+LONG = ("docs/how-to/own-data.md", "docs/how-to/search.md")
+"""Pages whose snippets take half a minute and more."""
 
 SMALL = """
 from sklearn import datasets
@@ -66,7 +68,8 @@ def snippets(language: str) -> list[Any]:
         for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
             line = text[: block.start()].count("\n") + 1
             if block.group(1) == language:
-                results.append(pytest.param(block.group(2), id=f"{page}:{line}"))
+                marks = pytest.mark.thorough if page in LONG else ()
+                results.append(pytest.param(block.group(2), id=f"{page}:{line}", marks=marks))
     return results
 
 
@@ -221,7 +224,7 @@ STOOD_IN = {
         "explanation/proofs.md",
         pytest.param("how-to/audit-model.md", marks=pytest.mark.thorough),
         pytest.param("how-to/compare.md", marks=pytest.mark.thorough),
-        "how-to/edge-devices.md",
+        pytest.param("how-to/edge-devices.md", marks=pytest.mark.thorough),
         "how-to/hospitals.md",
         "how-to/own-data.md",
         pytest.param("how-to/report.md", marks=pytest.mark.thorough),

@@ -14,7 +14,7 @@ from torch import Tensor
 from attacks.inference.roc import RATES, Roc
 from panas.data.files.columns import Column
 from panas.data.samples import Samples
-from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
+from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, percents, png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,6 +169,7 @@ def draw_curves(curves: Mapping[str, Roc], title: str) -> bytes:
             xlabel="false positives",
             ylabel="true positives",
         )
+        percents(axes)
         # A line each: side by side they are wider than the picture.
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13))
         headline(figure, title)

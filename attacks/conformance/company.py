@@ -83,15 +83,15 @@ def _of_one_size(releases: Mapping[str, Tensor]) -> list[list[str]]:
 
 
 def _pairs(names: Sequence[str], z: Float[Tensor, "k numbers"]) -> list[Finding]:
-    """The two that are most alike: a correlation of independent noise is about normal."""
+    """Each release beside the one most like it: a correlation of independent noise is normal."""
     k, n = z.shape
     unit = z / z.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    alike = (unit @ unit.T).tril(-1).abs()
-    at = int(alike.argmax())
-    i, j, r = at // k, at % k, min(1.0, float(alike.max()))
-    pairs = k * (k - 1) // 2
-    t = r * math.sqrt((n - 1) / max(1 - r * r, 1e-300))
-    p = of_many(2 * float(scipy.stats.t.sf(t, n - 1)), pairs)
-    says = f"{names[i]} and {names[j]} have noise in common"
-    both = (names[i], names[j])
-    return [Finding("shared noise", ", ".join(both), p, says, both)]
+    alike = (unit @ unit.T).abs().fill_diagonal_(-1.0)
+    found = []
+    for i, (r, j) in enumerate(zip(*(values.tolist() for values in alike.max(dim=1)), strict=True)):
+        t = r * math.sqrt((n - 1) / max(1 - r * r, 1e-300))
+        p = of_many(2 * float(scipy.stats.t.sf(t, n - 1)), k - 1)
+        both = (names[i], names[j])
+        says = f"{both[0]} and {both[1]} have noise in common"
+        found.append(Finding("shared noise", ", ".join(both), p, says, both))
+    return found

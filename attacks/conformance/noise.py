@@ -4,9 +4,11 @@
 |---|---|
 | shape | another distribution: Kolmogorov-Smirnov, Anderson-Darling, kurtosis, the largest |
 | size | noise that is a little too small or too large in all |
+| windows | neighbouring numbers that have too little noise, or other numbers in their place |
 | spectrum | noise of low rank, or of rows that repeat |
 | order | noise that depends on the noise before it |
 | repeats | noise that occurs twice in one release |
+| copy | a sample's own numbers in the place of noised ones |
 | low bits | data in the last bits of the numbers |
 | weight | a sample that counts more, or less, than once: along what it adds |
 | bare | a sample along whose own direction there is less noise |
@@ -20,6 +22,7 @@ import numpy as np
 import scipy.stats
 import torch
 from jaxtyping import Float
+from scipy.special import chdtr, chdtrc
 from torch import Tensor
 
 from attacks.conformance.finding import Finding, of_many
@@ -30,6 +33,8 @@ FEW, MANY = 20, 100  # numbers below which a distribution, and its fourth powers
 LAGS = 8  # places between numbers whose correlation is tested
 DRAWS = 300  # of a spectrum without anything in it
 LEAST_WIDTH = 6  # of a matrix whose spectrum is tested
+WINDOWS = (8, 32, 128)  # neighbouring numbers whose size is tested
+COPIED = 100  # samples that are looked for, the first ones
 BITS = 4  # last ones of a number, that are tested
 LONG = 2.0**14  # steps of a float in one standard deviation, for its last bits to be even
 
@@ -46,10 +51,10 @@ def findings_of(residual: Residual) -> list[Finding]:
         if FEW <= len(fine) < len(every):
             found += _shape(name, fine.numpy())
         if len(flat) >= FEW:
-            found += [_order(name, flat), _repeats(name, flat)]
+            found += [_order(name, flat), _repeats(name, flat), _windows(name, flat)]
         found += _spectrum(name, z)
         if name in residual.sent:
-            found += _low_bits(name, residual)
+            found += [*_low_bits(name, residual), *_copy(name, residual)]
     return found
 
 
@@ -111,6 +116,20 @@ def both_sides(squares: float, numbers: int) -> float:
     """
     law = scipy.stats.chi2(numbers)
     return float(min(1.0, 2 * min(law.cdf(squares), law.sf(squares))))
+
+
+def _windows(name: str, z: Float[Tensor, "n"]) -> Finding:
+    """Sums of squares of neighbouring numbers: of a strip without noise they are too small."""
+    ps, tests, squares = [1.0], 0, z.square()
+    for size in WINDOWS:
+        for start in (0, size // 2):
+            count = (len(z) - start) // size
+            sums = squares[start : start + count * size].reshape(-1, size).sum(1).numpy()
+            low, high = chdtr(size, sums), chdtrc(size, sums)
+            ps += list(2 * np.minimum(low, high))
+            tests += count
+    says = f"some numbers of its {name} beside each other have noise of another size"
+    return Finding("windows", name, of_many(min(1.0, float(min(ps))), max(1, tests)), says)
 
 
 def _order(name: str, z: Float[Tensor, "n"]) -> Finding:
@@ -180,6 +199,25 @@ def _usual_spread(n: int, m: int, symmetric: bool) -> tuple[float, float]:
         drawn = torch.randn(n, m, generator=generator, dtype=torch.float64)
         values.append(spread_of((drawn + drawn.T) / math.sqrt(2) if symmetric else drawn))
     return float(np.mean(values)), float(np.std(values))
+
+
+def _copy(name: str, residual: Residual) -> Iterator[Finding]:
+    """How near neighbouring numbers are to a sample's own.
+
+    Numbers with noise around anything are at least as far from a fixed row as noise alone is.
+    """
+    rows = residual.rows[:COPIED]
+    sent, scale = residual.sent[name].double().flatten(), residual.scales[name].flatten()
+    count, d = rows.shape
+    if not count or d < LEAST_WIDTH or len(sent) < d:
+        return
+    weight = 1 / scale.square()
+    total = (weight * sent.square()).unfold(0, d, 1).sum(1, keepdim=True)
+    products = (weight * sent).unfold(0, d, 1) @ rows.T
+    squares = weight.unfold(0, d, 1) @ rows.square().T
+    nearest = float((total - 2 * products + squares).min().clamp(min=0))
+    p = of_many(float(chdtr(d, nearest)), total.numel() * count)
+    yield Finding("copy", name, p, f"some numbers of its {name} are a sample's own")
 
 
 def _low_bits(name: str, residual: Residual) -> Iterator[Finding]:

@@ -36,14 +36,19 @@ class Residual:
     fine: Mapping[str, Bool[Tensor, "..."]]  # whether rounding is far below the noise
     units: Float[Tensor, "units numbers"]
     """What each unit adds to all arrays, flat, in standard deviations; no row of one of no norm."""
-    directions: Float[Tensor, "rows d"]  # of the representations, of norm 1
+    rows: Float[Tensor, "rows d"]  # representations as the mechanism clips them, none of zeros
 
     @classmethod
     def of_noise(cls, arrays: Mapping[str, Float[Tensor, "..."]]) -> "Residual":
         """Noise that is known alone: how it was rounded, and of which samples, is not."""
         nothing = torch.zeros(0, 0, dtype=torch.float64)
         fine = {name: torch.ones_like(z, dtype=torch.bool) for name, z in arrays.items()}
-        return cls(arrays=arrays, sent={}, scales={}, fine=fine, units=nothing, directions=nothing)
+        return cls(arrays=arrays, sent={}, scales={}, fine=fine, units=nothing, rows=nothing)
+
+    @cached_property
+    def directions(self) -> Float[Tensor, "rows d"]:
+        """The rows at norm 1."""
+        return self.rows / self.rows.norm(dim=1, keepdim=True)
 
     @cached_property
     def flat(self) -> Float[Tensor, "numbers"]:
@@ -69,14 +74,13 @@ def residual_of(claim: ReleaseClaim) -> Residual:
             moved = moved + rounding(sent[name], claim.compression)
         fine[name] = moved / of_each < FINE
     rows = clip_rows(claim.truth.z[:MOST_UNITS].double())
-    rows = rows[rows.norm(dim=1) > 0]
     return Residual(
         arrays=arrays,
         sent=sent,
         scales=scales,
         fine=fine,
         units=units_of(claim),
-        directions=rows / rows.norm(dim=1, keepdim=True),
+        rows=rows[rows.norm(dim=1) > 0],
     )
 
 

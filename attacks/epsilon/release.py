@@ -119,9 +119,12 @@ class PartNoise:
 def realised_noise(
     claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE
 ) -> tuple[PartNoise, ...]:
-    """The noise of each part over the claimed one; all intervals hold 1 at `confidence`."""
+    """The noise of each part over the claimed one; all intervals hold 1 at `confidence`.
+
+    Of the single numbers of an array the one is given whose noise is least likely.
+    """
     exact, s, spread = claim.again(claim.truth, 0.0, SystemNoise()), claim.scale, claim.spread
-    levels: list[dict[str, Numbers]] = [{}, {}, {}]
+    whole, some, every = dict[str, Numbers](), dict[str, Numbers](), dict[str, Numbers]()
     for name, of_each in spread.items():
         sent = claim.arrays[name].double()
         values = (sent - exact[name].double()).abs() / (s * of_each)
@@ -130,12 +133,15 @@ def realised_noise(
         numbers = torch.stack(
             [values, rounded, *_compressed(claim, name, exact[name].double(), s * of_each)]
         )
-        for level, parts in zip(levels, _divided(name, numbers, of_each), strict=True):
-            level.update(parts)
-    results = []
-    for level in levels:
-        error = (1 - confidence) / len(levels) / max(1, len(level))
-        results += [_part(name, numbers, error) for name, numbers in level.items()]
+        whole[name] = every[name] = numbers.flatten(1)
+        some |= _divided(name, numbers, of_each)
+    error, results = (1 - confidence) / 3, list[PartNoise]()
+    for level in (whole, some):
+        results += [_part(name, part, error / len(level)) for name, part in level.items()]
+    single = error / sum(numbers.shape[1] for numbers in every.values())
+    for name, numbers in every.items():
+        at = _least_likely(numbers)
+        results.append(_part(f"{name} number {at}", numbers[:, at : at + 1], single))
     return tuple(results)
 
 
@@ -193,15 +199,22 @@ each; mean and variance of their squares."""
 
 def _divided(
     name: str, numbers: Float[Tensor, "5 ..."], spread: Float[Tensor, "..."]
-) -> tuple[dict[str, Numbers], dict[str, Numbers], dict[str, Numbers]]:
-    """An array as a whole, by equal noise and by row, and number by number."""
+) -> dict[str, Numbers]:
+    """An array by equal noise, and by row."""
     levels = spread.unique().tolist()
     some = {f"{name} where noise is {v:.3g} s": numbers[:, spread == v] for v in levels}
     rows = {f"{name} row {i}": numbers[:, i] for i in range(len(spread))}
-    flat = numbers.flatten(1)
-    single = {f"{name} number {i}": flat[:, i : i + 1] for i in range(flat.shape[1])}
     alike = some if len(levels) > 1 else {}
-    return {name: flat}, alike | (rows if spread.dim() > 1 else {}), single
+    return alike | (rows if spread.dim() > 1 else {})
+
+
+def _least_likely(numbers: Numbers) -> int:
+    """Which of the numbers is least likely if each has noise as claimed."""
+    values, rounding, compressed, *_ = numbers
+    moved = rounding + compressed
+    least, most = (values - moved).clamp(min=0).square(), (values + moved).square()
+    odds = np.minimum(chdtr(1, most.numpy()), chdtrc(1, least.numpy()))
+    return int(odds.argmin())
 
 
 def _part(name: str, numbers: Numbers, error: float) -> PartNoise:

@@ -150,7 +150,7 @@ def as_residual(name: str, z: Float[Tensor, "n"]) -> Residual:
         scales={name: torch.ones_like(z)},
         fine={name: torch.ones_like(z, dtype=torch.bool)},
         units=none,
-        directions=none,
+        rows=none,
     )
 
 

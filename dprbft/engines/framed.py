@@ -118,8 +118,9 @@ class Framed:
     """An `Engine` over a carrier. BadInput if a name of the run or a site cannot cross.
 
     `seconds` is the time that sites have for an answer; None: as long as they work. `keys` are
-    their public keys (PEM), None where the engine has none. `caps` are bytes of the message of an
-    answer, for verbs of which less is known than the run knows.
+    their public keys (PEM), None where the engine has none; a site without one, as of a federation
+    that it has left, is absent. `caps` are bytes of the message of an answer, for verbs of which
+    less is known than the run knows.
     """
 
     carrier: Carrier
@@ -141,8 +142,6 @@ class Framed:
                     "expected names of a run and its sites of at most 64 letters, digits, dots, "
                     f"hyphens and underscores, got {name!r:.80}; rename it, or the directory"
                 )
-        if missing := [n for n in self.names if self.keys is not None and n not in self.keys]:
-            raise BadInput(f"expected a public key of {missing[0]}, got none; add it to hub.toml")
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`. A site that refuses a hello without files is asked once more, with
@@ -162,14 +161,19 @@ class Framed:
     def _ask(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[Request, Reply]]:
         """Bring each site its request; yields it with the reply."""
         waiting = {self.names[i]: self._request(i, verb, c) for i, c in messages.items()}
-        frames = {name: request.to_bytes() for name, request in waiting.items()}
+        frames = {
+            name: request.to_bytes()
+            for name, request in waiting.items()
+            if self.keys is None or name in self.keys
+        }
         up, cap = 0, min(self._cap(verb) + AROUND, MAX_FRAME)
         codes = dict.fromkeys(frames, Code.ABSENT)
         try:
             for name, content in self.carrier.carry(frames, self.seconds, cap) if frames else ():
                 up += len(content)
                 try:
-                    answer = self._checked(waiting.get(name), verb, content)
+                    asked = waiting.get(name) if name in frames else None
+                    answer = self._checked(asked, verb, content)
                 except BadInput as e:
                     of = e.verb if isinstance(e, Late) else verb
                     self.refused(name if name in self.names else "", of, e)
@@ -177,8 +181,8 @@ class Framed:
                 self._pass(answer.nonce, verb)
                 codes[name] = Code(answer.code)
                 yield waiting.pop(name), Reply(codes[name], answer.content)
-                if not waiting:
-                    return
+                if not frames.keys() & waiting.keys():
+                    break
         finally:
             for request in waiting.values():
                 self._pass(request.nonce, verb)

@@ -21,7 +21,7 @@ from panas.data.files.dialect import Dates, Delimiter, Dialect, Numbers
 from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.account import Account, Allotment
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.privacy.release.kind import kind_named, kind_names
@@ -40,10 +40,27 @@ def allowed_releases(*, unprotected: bool) -> tuple[str, ...]:
     return (*(kind_names() if unprotected else bounded), LABEL_HISTOGRAM)
 
 
+class FederationShare(Section):
+    """What the owner of a site decides for one of its federations."""
+
+    # with the key and the federation.json of the site there, from the site's directory or absolute
+    folder: str = "."
+    # of all runs of its hub together, at the site's own delta; None: all that is left for life
+    epsilon: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the federation whose files lie in the site's directory."""
+        return Path(self.folder) == Path()
+
+
+Named = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
 class SiteSettings(Section):
     """What the owner of a site decides."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Named
     data: str  # a file or folder, from the site's directory or absolute
     label: str | None = None  # a table's label column
     group: str | None = None  # column, or array of a .npz, of the privacy unit, as a patient
@@ -85,6 +102,8 @@ class SiteSettings(Section):
     metrics: str | None = None
     metrics_budget: bool = False  # whether they show what the budget is, and what is left of it
     log_format: Literal["text", "json"] = "text"  # of what the node writes to stderr
+    # federations that the site takes part in, by a name of the owner's (dprbft.site.federations)
+    federation: dict[Named, FederationShare] = Field(default_factory=dict)
 
     @property
     def table(self) -> TableColumns:
@@ -101,6 +120,13 @@ class SiteSettings(Section):
         if unknown := set(names) - set(method_names()):
             raise ValueError(f"to be of {', '.join(method_names())}, not {min(unknown)}")
         return names
+
+    @field_validator("federation")
+    @classmethod
+    def _one_own(cls, federation: dict[str, FederationShare]) -> dict[str, FederationShare]:
+        if sum(each.is_own for each in federation.values()) > 1:
+            raise ValueError('one federation of folder ".", not two')
+        return federation
 
     def takes_version(self, version: str) -> bool:
         """Whether a run led by this version of panas may be joined."""
@@ -120,6 +146,14 @@ class SiteSettings(Section):
     def budget(self) -> Budget:
         """For the data's whole life."""
         return Budget(self.epsilon, self.delta)
+
+    def allotment(self, run: str) -> Allotment | None:
+        """What all runs of the hub of this run may spend together; None: all that is left."""
+        prefix = run.rpartition(":")[0]
+        for name, each in self.federation.items():
+            if each.epsilon and each.is_own != bool(prefix) and prefix in ("", name):
+                return Allotment(name, prefix, Budget(each.epsilon, self.delta))
+        return None
 
 
 def write_site(
@@ -152,11 +186,13 @@ def site_ledger(folder: Path, run: str = "") -> Ledger:
     So a site that has lost its ledger, or got a backup back from before, is told from a new one.
     The keys of a simulation follow from its seed, which many runs share, and name none.
     """
-    own = settings_file(folder).is_file() and Path(read_site(folder).data).suffix != STORED
+    settings = read_site(folder) if settings_file(folder).is_file() else None
+    allotment = settings.allotment(run) if settings else None
+    own = settings is not None and Path(settings.data).suffix != STORED
     if not own or not key_file(folder).is_file():
-        return Ledger(ledger_file(folder), run)
+        return Ledger(ledger_file(folder), run, allotment=allotment)
     id = hashlib.sha256(b"ledger of " + read_bytes(key_file(folder))).hexdigest()[:32]
-    return Ledger(ledger_file(folder), run, id)
+    return Ledger(ledger_file(folder), run, id, allotment)
 
 
 def site_account(folder: Path, site: SiteSettings) -> Account:

@@ -18,6 +18,7 @@ from dprbft.paths import (
 from dprbft.site.data import is_built_in, load_data
 from dprbft.site.directory import SiteSettings, read_site, site_ledger
 from dprbft.site.embeddings import check_encoder
+from dprbft.site.federations import membership
 from dprbft.site.results.seen import look_back
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
@@ -68,9 +69,9 @@ def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
     BadInput if the hello is to another site, does not decode, or asks for what `site.toml` does not
     allow.
     """
-    if (hello.site, hello.run) != (paths.index, paths.run):
+    if (hello.site, hello.run) != (paths.index, paths.asked):
         raise BadInput(
-            f"expected a hello to site {paths.index} in run {paths.run}, got one to site "
+            f"expected a hello to site {paths.index} in run {paths.asked}, got one to site "
             f"{hello.site} in run {hello.run}; ask the site that it is for"
         )
     try:
@@ -96,6 +97,7 @@ def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
         )
     check_bounds(config, facts)
     settings, share = read_site(paths.folder), config.budget(paths.index)
+    membership(paths.folder, paths.run)
     _check_consent(settings, config, share, hello.version)
     _check_declared(paths, config, facts)
     check_encoder(paths.folder, settings, facts)
@@ -113,6 +115,7 @@ def check_allowed(paths: SitePaths) -> None:
         return  # not joined: whoever opens the site says so
     hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(paths.folder)
     config = config_of(hello.config)
+    membership(paths.folder, paths.run)
     _check_consent(settings, config, config.budget(paths.index), hello.version)
     ledger = site_ledger(paths.folder, paths.run)
     if ledger.is_open and ledger.account().budget != settings.budget:

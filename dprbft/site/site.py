@@ -191,12 +191,17 @@ class Site:
         return self.ledger.account().of_run(self.paths.run)
 
     def bounds(self, subset: str = "train") -> list[tuple[Budget, list[Event]]]:
-        """What the rounds to come must keep, each with what was spent of it: the run's share, and
-        the lifetime budget where other runs have spent of that."""
-        whole, own = self.ledger.account(), self.account.events_on(subset)
-        spent = whole.events_on(subset, self.paths.run)
-        share = [(self.budget, own)]
-        return share if len(spent) == len(own) else [*share, (whole.budget, spent)]
+        """What the rounds to come must keep, each with what was spent of it: the run's share.
+
+        Where other runs have spent of them, also what its hub may spend, and the lifetime budget.
+        """
+        whole, allotment = self.ledger.account(), self.ledger.allotment
+        bounds = [(self.budget, self.account.events_on(subset))]
+        for account in (allotment.of(whole), whole) if allotment else (whole,):
+            spent = account.events_on(subset, self.paths.run)
+            if len(spent) > len(bounds[0][1]):
+                bounds.append((account.budget, spent))
+        return bounds
 
 
 def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:

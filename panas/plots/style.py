@@ -111,3 +111,12 @@ def thousands(axes: "Axes") -> None:
 
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def percents(axes: "Axes") -> None:
+    """Shares on two log axes as plain per cents, which take a third of the time of powers of 10."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+        axis.set_minor_locator(NullLocator())

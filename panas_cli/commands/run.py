@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from attacks.audit.run import audit_run
+from dprbft.config.files import load_config
 from dprbft.config.hub import HubSettings, public_keys, read_hub, socket_paths
 from dprbft.engines.framed import AROUND, UnixCarrier
 from dprbft.engines.inprocess import InProcess
@@ -50,6 +51,8 @@ def with_hub(request: Request, reach: Reach) -> Request:
             )
         return request
     names = list(read_hub(reach.hub).names)
+    if request.resume and request.out and is_hub(request.out):
+        names = list(load_config(request.out).federation.remote)  # those that it has begun with
     settings = {"remote": names, "clients": len(names)}
     facts = {"facts": str(reach.facts.resolve())} if reach.facts else {}
     federation = request.settings.get("federation", {}) | settings | facts
@@ -108,8 +111,9 @@ def _wire(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iterato
     from dprbft.engines.flower.door.control import tell
     from dprbft.engines.flower.link import Deployed
 
-    result = flower_hub(folder)
-    link = Deployed(result.home, result.local_address, result.ca, result.keys)
+    result, names = flower_hub(folder), job.config.federation.remote
+    keys = {name: result.keys[name] for name in names if name in result.keys}
+    link = Deployed(result.home, result.local_address, result.ca, keys)
     with FlowerCarrier(
         link, minimum=hub.minimum, patience=result.flower.patience, tell=display.say
     ) as carrier:

@@ -203,6 +203,17 @@ def budget_line(site: SiteSettings, account: Account) -> str:
     return f"{line}; {COMPOSED}" if spent and spent + left > site.epsilon + 1e-3 else line
 
 
+def hub_lines(site: SiteSettings, account: Account) -> list[str]:
+    """What each hub's runs have spent of their part, for hubs that have one."""
+    parts = [site.allotment("" if f.is_own else f"{n}:") for n, f in site.federation.items()]
+    owned = [(part.hub, part.of(account)) for part in parts if part is not None]
+    return [
+        f"{hub}: epsilon {figure(own.budget.epsilon)} for its runs, {figure(own.spent())} spent, a "
+        f"run may ask for {figure(min(own.left(), largest_request(site, account)))}"
+        for hub, own in owned
+    ]
+
+
 def run_rows(account: Account) -> list[dict[str, Any]]:
     """What each run of a site asked for and spent, as JSON."""
     return [

@@ -240,7 +240,7 @@ def test_other_resources_are_limited_as_well(resource: str, tmp_path: Path):
     assert about(reports[0])["frontier"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_switches_of_the_three_optimisations(tmp_path: Path):
     costs = {}
     for name, options in {

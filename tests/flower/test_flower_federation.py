@@ -19,13 +19,20 @@ from elsewhere import charges, make_sites
 from exposition import value_of
 from federation import METRICS, Federation, federation, wait_for
 
+from dprbft.engines.deploy.accept import look_at
 from dprbft.engines.deploy.certificates import Pair, new_certificate
+from dprbft.engines.deploy.change import add, remove, renew, renew_key
+from dprbft.engines.deploy.probe import greet
+from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.hub import free_port
-from dprbft.engines.node.call import connected
-from dprbft.paths import server_folder
+from dprbft.engines.node.call import connected as connected_to
+from dprbft.paths import declared_file, server_folder
 from dprbft.secure_sum.identity import new_key
 from dprbft.server.records import RoundRecord, read_rounds
-from panas.runtime.store import read_lines
+from dprbft.site.directory import read_site, write_site
+from panas.data.facts import Facts
+from panas.runtime.store import read_json, read_lines
+from panas_cli.commands.sites.status import connected, look
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -100,7 +107,7 @@ def whole(made: Federation) -> Path:
 
 def metrics_at(folder: Path) -> str:
     """What /metrics answers at a socket in a folder."""
-    with connected(folder / METRICS, time.monotonic() + 10) as link:
+    with connected_to(folder / METRICS, time.monotonic() + 10) as link:
         link.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: link.recv(1 << 16), b"")).decode().partition("\r\n\r\n")[2]
 
@@ -212,6 +219,21 @@ def test_too_few_sites_are_one_line(made: Federation):
     made.start_site("c")
 
 
+def states(made: Federation) -> dict[str, str]:
+    """Each site's connection, as `panas deploy status` has it."""
+    return connected(made.hub, look(made.hub)) or {}
+
+
+def closed_for_removal(made: Federation) -> int:
+    """Connections that the hub has closed of keys that it knows no more."""
+    return int(state(made.hub.home)["closed"].get("removed", 0))
+
+
+def look_now(made: Federation) -> bytes:
+    """The certificate that the hub shows."""
+    return greet(made.hub.local_address, made.hub.ca).certificate
+
+
 def relay(made: Federation, folder: Path, address: str, authority: Path) -> tuple[int, str]:
     """A site's relay with a key that nobody knows; its exit code and last line."""
     folder.mkdir()
@@ -265,3 +287,48 @@ def test_an_expired_certificate_is_told_at_both_ends(made: Federation, tmp_path:
         text = lead(made, made.folder / "expired", code=2)
         assert "(certificate has expired)" in text.splitlines()[-1]
         made.stop("expired")
+
+
+def test_sites_come_go_and_change_keys_while_the_hub_runs(made: Federation):
+    """Without a restart of the hub; the deployment is not whole afterwards."""
+    hub = made.running["hub"]
+    run, hung = made.folder / "changing", plant(made, "c", "hang round")
+    with (made.folder / "changing.log").open("wb") as log:
+        leading = subprocess.Popen(
+            arguments("deployed", made.folder, run), env=made.environment(), stdout=log, stderr=log
+        )
+        wait_for(lambda: not hung.exists(), 120)
+        remove(made.out, "c")
+        assert leading.wait(240) == 0, made.log("changing")
+    assert (round_of(run).sites, round_of(run).absent) == ((0, 1), (2,))
+    assert "site c is not connected; going on without it" in made.log("changing")
+    wait_for(lambda: "to know this site's key" in made.log("c"), 60)
+
+    certificate = look_now(made)
+    renew(made.out, 30)
+    wait_for(lambda: look_now(made) != certificate, 30)
+    assert states(made) == {"a": "online", "b": "online"}
+
+    before = charges(made.sites)["b"]
+    renew_key(made.out, "b")
+    wait_for(lambda: closed_for_removal(made) > 0, 60)
+    wait_for(lambda: states(made)["b"] == "online", 90)
+    settings = read_site(made.sites["c"]).model_copy(update={"name": "d"})
+    facts = Facts.from_json(read_json(declared_file(made.sites["c"])))
+    write_site(add(made.out, "d"), settings, facts=facts)
+    made.names = ("a", "b", "d")
+    made.start_site("d")
+    wait_for(lambda: states(made).get("d") == "online", 90)
+    assert hub.poll() is None
+
+    log, news = look_at(made.sites["a"])
+    assert log is not None
+    assert [line.partition(" (")[0] for line in news] == [
+        "d is new",
+        "b has a new key",
+        "c is removed",
+    ]
+    run = made.folder / "changed"
+    text = lead(made, run)
+    assert round_of(run).sites == (0, 1, 2), text
+    assert len(charges(made.sites)["b"]) == len(before) + 2

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from attacks.threats.observation import rows_of
@@ -26,6 +25,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.kind import event_of, kind_named
+from panas.runtime.seeds import stream
 from panas.runtime.store import write_bytes
 from panas.training.checkpoint import save_network
 
@@ -33,11 +33,13 @@ WIDTH, ROUND = 48, 3
 GENOME = Genome.parse("c32k3-max-c64k3")
 
 
-def audited_config(kind: str, method: str = "dprbft", threats: tuple[str, ...] = ()) -> RunConfig:
+def audited_config(
+    kind: str, method: str = "dprbft", threats: tuple[str, ...] = (), sites: int = 2
+) -> RunConfig:
     settings = {
         "data": {"limit": 500, "public_limit": 400},
         "network": {"width": WIDTH},
-        "federation": {"clients": 2, "method": method, "partition": "iid"},
+        "federation": {"clients": sites, "method": method, "partition": "iid"},
         "privacy": {"release": kind, "allow_unprotected": True},
         "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
     }
@@ -55,6 +57,7 @@ def fabricate(
     clients: tuple[int, ...] = (0, 1),
     *,
     noise: bool = True,
+    noise_multiplier: float = 2.5,
     common: FeatureMap | None = None,
 ) -> None:
     """Write what training leaves behind, with untrained bottoms, or with a common map."""
@@ -65,7 +68,7 @@ def fabricate(
         write_map(map_file(run), common)
     kind, spec = config.privacy.release, spec_of(config, view.facts)
     assert kind != "none"
-    event = event_of(kind_named(kind), 2.5)
+    event = event_of(kind_named(kind), noise_multiplier)
     event = event if noise else Unprotected()
     for id in clients:
         paths = view.sites[id]
@@ -78,7 +81,7 @@ def fabricate(
             ReleaseRequest(kind=kind, event=event, site=id, round=ROUND, classes=spec.classes),
             lambda b=made_by, s=samples: (rows_of(b, s), s.y),
             ledger=ledger,
-            noise=ReproducibleNoise(np.random.default_rng(id)),
+            noise=ReproducibleNoise(stream(id, "fabricated")),
         )
         put_release(run, id, Release.of(released).to_bytes())
         if isinstance(made_by, Bottom):

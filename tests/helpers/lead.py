@@ -57,7 +57,9 @@ def local_config(folder: Path) -> RunConfig:
 
 def asked(folder: Path) -> RunConfig:
     """The settings of a hub's run, with the epsilon that is asked for."""
-    config, epsilon = hub_config(folder), float(sys.argv[4]) if len(sys.argv) > 4 else 8.0
+    names = flower_hub(folder / "deployment" / "hub").settings.names
+    config = hub_config(folder, changes={"federation": {"remote": names, "clients": len(names)}})
+    epsilon = float(sys.argv[4]) if len(sys.argv) > 4 else 8.0
     return build_config(without_unread(config.model_dump()), {"privacy": {"epsilon": epsilon}})
 
 

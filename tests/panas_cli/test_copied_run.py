@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 BOTH = ("--client", 0, "--client", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_a_run_and_its_copy_one_goes_on(cli: Callable, tiny: Callable, tmp_path: Path):
     run, copy, data = tmp_path / "r", tmp_path / "copy", tmp_path / "mine.npz"
     x, y = load_digits(return_X_y=True)

@@ -11,7 +11,9 @@ import pytest
 from elsewhere import NAMES, InThread, hub_config, make_sites, opened
 from node_sites import owned_site
 
+from dprbft.engines.deploy import accept as accepting
 from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.engines.deploy.log import LOG, read_log
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, search_stage
 from dprbft.site.directory import read_site, site_account
@@ -35,6 +37,37 @@ def test_init_says_who_gets_what(cli: Callable, tmp_path: Path):
     assert [w for w in ("ca", "hub", "sites/a", "sites/b") if str(tmp_path / "f" / w) in told.out]
     assert cli("deploy", "init", "--sites", "a", "--out", tmp_path / "f", "--json").refusal
     assert cli("deploy", "renew", tmp_path / "f").code == 0
+
+
+def test_a_federation_is_changed_by_its_commands(
+    cli: Callable, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(accepting, "ask_log", lambda *_: (out / "hub" / LOG).read_bytes())
+    site, hub = out / "sites/a", out / "hub"
+    told = cli("deploy", "add", out, "west")
+    assert (told.code, told.err) == (0, "")
+    shown = " ".join(told.out.split())
+    assert f"{out / 'sites/west'}: for the administrator of west; its key is a secret" in shown
+    assert f"copy {hub / LOG}, {hub / 'hub.toml'}, in this order" in shown
+    told = cli("deploy", "remove", out, "b")
+    assert told.out.startswith("b is removed; 3 sites left, of which a run needs 2")
+    assert cli("deploy", "key", "--site", site, "--new").code == 0
+    told = cli("deploy", "renew", out, "--site", "a", "--key", site / "node.pub")
+    assert told.out.startswith("a has a new key\n")
+    log = read_log(hub / LOG, (out / "ca/ca.crt").read_bytes())
+    told = cli("deploy", "accept", "--site", site, "--log", log.head[:32])
+    assert told.out.startswith(f"{site} now knows 3 sites:")
+    record = json.loads(cli("deploy", "accept", "--site", site, "--log", log.head, "--json").out)
+    assert [*record["sites"]] == ["a", "c", "west"]
+    for refused in (
+        ("add", out, "west"),
+        ("remove", out, "b"),
+        ("renew", out, "--key", site / "node.pub"),
+        ("renew", out, "--site", "a", "--key", tmp_path / "none"),
+        ("accept", "--site", site, "--log", "0" * 64),
+    ):
+        outcome = cli("deploy", *refused)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
 
 
 def test_sites_make_their_keys_and_compare_them(cli: Callable, tmp_path: Path):

@@ -209,7 +209,7 @@ def test_a_run_exports_its_network_with_its_privacy_card(
     assert np.allclose(found["probabilities"], wanted, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_whose_networks_stay_or_are_selected_exports_none(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

@@ -80,7 +80,7 @@ def receipts(run: Path) -> set[str]:
     return {json.loads(text)["receipt"] for text in notes}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -229,7 +229,7 @@ def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     assert_kept(before)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_train_alone_ends_with_the_same_code(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     both = ["--client", 0, "--client", 1]

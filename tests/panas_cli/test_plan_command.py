@@ -34,10 +34,14 @@ METHODS = {
 }
 SURE = ("joined", "secure sum", "stays", "paper")
 """Whose epsilons neither tuning nor a noised number of samples decides."""
+QUICK = ("joined", "secure sum", "local")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.thorough) for n in METHODS],
+)
 def test_a_plan_has_the_epsilons_that_the_ledger_shows(
     name: str, cli: Callable, tiny: Callable, tmp_path: Path
 ):

@@ -176,7 +176,7 @@ def table(path: Path, n: int = 400) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_of_a_table_has_its_own_test_accuracy(cli: Callable, tmp_path: Path):
     source = table(tmp_path / "all.csv")
     data = {"dataset": str(source), "label": "outcome", "public_fraction": 0.3, "limit": None}

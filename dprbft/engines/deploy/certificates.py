@@ -1,4 +1,4 @@
-"""A small certificate authority: one key that signs the hub's certificate, and nothing else.
+"""A small certificate authority: one key that signs the hub's certificate and the federation's log.
 
 Keys are ECDSA on P-256, certificates X.509 (RFC 5280). The authority may sign no other authority
 (path length 0). The hub's certificate names the host that sites reach, and this machine's loopback
@@ -104,6 +104,34 @@ def vouches(authority: bytes, certificate: bytes) -> bool:
 def fits(certificate: bytes, key: bytes) -> bool:
     """Whether a private key is that of a certificate; BadInput if one of the two is none."""
     return _read(certificate).public_key() == _read_key(key).public_key()
+
+
+def certificate_fingerprint(certificate: bytes) -> str:
+    """Stands for a certificate: `SHA256:` and what `openssl x509 -fingerprint -sha256` prints."""
+    return f"SHA256:{_read(certificate).fingerprint(hashes.SHA256()).hex(':').upper()}"
+
+
+def signature_of(authority: Pair, content: bytes) -> bytes:
+    """The authority's signature (ECDSA, SHA-256) of some bytes; BadInput if it is none."""
+    return _read_key(authority.key).sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+def has_signed(authority: bytes, content: bytes, signature: bytes) -> bool:
+    """Whether an authority has signed these bytes; BadInput if its certificate is none.
+
+    Args:
+        authority: its certificate.
+        content: what was signed.
+        signature: untrusted.
+    """
+    key = _read(authority).public_key()
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+            return True
+    except InvalidSignature:
+        pass
+    return False
 
 
 def check_host(host: str) -> None:

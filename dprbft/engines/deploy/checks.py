@@ -10,11 +10,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dprbft.engines.deploy.accept import differences, look_at
 from dprbft.engines.deploy.certificates import fits, look, vouches
+from dprbft.engines.deploy.log import HEAD, LOG, read_log
 from dprbft.engines.deploy.probe import (
     PATIENCE,
     ask_control,
@@ -26,6 +29,7 @@ from dprbft.engines.deploy.probe import (
 )
 from dprbft.engines.deploy.settings import (
     CA,
+    FEDERATION,
     NODE_KEY,
     Federation,
     Hub,
@@ -38,6 +42,9 @@ from dprbft.engines.node.call import SOCKET, connected
 from dprbft.paths import declared_file
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
+
+if TYPE_CHECKING:
+    from dprbft.site.federations import Membership
 
 SOON = 30
 """Days before its end from which a certificate is told to be renewed."""
@@ -62,19 +69,48 @@ def check_site(folder: Path) -> Iterator[Check]:
     yield _look("versions", _versions)
     federation = read_federation(folder) if check.holds else None
     if federation:
-        yield _look("key", lambda: _own_key(folder, federation))
-        outside = list(_outside(federation.hub, folder / CA))
-        yield from outside
-        if all_hold(outside):
-            key = folder / NODE_KEY
-            yield _look(
-                "key at the hub", lambda: ask_key(federation.hub, folder / CA, read_bytes(key))
-            )
-        else:
-            yield Check("key at the hub", None, "not seen: the hub, or the clock, does not hold")
-    yield _look("data", lambda: _data(folder, federation))
+        yield from _at_hub(folder, federation)
+    data = _look("data", lambda: _data(folder, federation))
+    yield data
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
+    for each in _further(folder) if data.holds else ():
+        yield from _elsewhere(each)
+
+
+def _further(folder: Path) -> Sequence["Membership"]:
+    from dprbft.site.directory import read_site
+    from dprbft.site.federations import memberships
+
+    return memberships(folder, read_site(folder))[1:]
+
+
+def _elsewhere(member: "Membership") -> Iterator[Check]:
+    """Look at a further federation of a site."""
+    folder, name = member.folder, member.name
+    check = _look(f"folder {name}", lambda: f"site {read_federation(folder).site}, {folder}")
+    yield check
+    for each in _at_hub(folder, read_federation(folder)) if check.holds else ():
+        yield replace(each, what=f"{name}: {each.what}")
+    yield replace(check_node(folder), what=f"{name}: node")
+
+
+def _at_hub(folder: Path, federation: Federation) -> Iterator[Check]:
+    """Look at a site's key, its hub, and what the two know of each other."""
+    yield _look("key", lambda: _own_key(folder, federation))
+    outside = list(_outside(federation.hub, folder / CA))
+    yield from outside
+    key, hub, why = folder / NODE_KEY, federation.hub, "the hub, or the clock, does not hold"
+    if all_hold(outside):
+        known = _look("key at the hub", lambda: ask_key(hub, folder / CA, read_bytes(key)))
+        yield known
+        if known.holds:
+            yield _look("federation's log", lambda: _log(folder))
+            return
+        why = "the hub does not know the key"
+    else:
+        yield Check("key at the hub", None, f"not seen: {why}")
+    yield Check("federation's log", None, f"not seen: {why}")
 
 
 def check_hub(folder: Path) -> Iterator[Check]:
@@ -88,6 +124,7 @@ def check_hub(folder: Path) -> Iterator[Check]:
     key, own = hub.path(hub.flower.key), hub.path(hub.flower.certificate)
     yield _look("key", lambda: _pair(own, key))
     yield _look("authority", lambda: _authority(folder))
+    yield _look("federation's log", lambda: _log_of(hub))
     yield _look("certificate", lambda: _dates(read_bytes(own), read_bytes(hub.ca), hub.flower.host))
     outside = list(_outside(hub.local_address, hub.ca))
     yield from outside
@@ -181,6 +218,32 @@ def _authority(folder: Path) -> str:
     if exposed := [path.name for path in folder.rglob("ca.key")]:
         raise BadInput(f"expected no key of the authority here, got {exposed[0]}; keep it off line")
     return "its key is elsewhere"
+
+
+def _log(folder: Path) -> str:
+    """That the hub's log goes on from that of the site, which knows all sites that it names."""
+    log, news = look_at(folder)
+    if log is None:
+        return "the hub has none: it was made by an older version"
+    if news:
+        raise BadInput(
+            f"expected the sites of {FEDERATION}, got others at the hub: {'; '.join(news)}; "
+            "compare these fingerprints with whoever has them, then `panas deploy accept --site "
+            f"{folder} --log {log.head[:HEAD]}`"
+        )
+    return f"{len(log.lines)} changes, which this site knows"
+
+
+def _log_of(hub: Hub) -> str:
+    log = read_log(hub.folder / LOG, read_bytes(hub.ca))
+    if not log.lines:
+        return "none: this deployment was made by an older version; its next change begins one"
+    if different := differences(log.sites, hub.keys):
+        raise BadInput(
+            f"expected the sites of {LOG} in hub.toml, got others: {'; '.join(different)}; sites "
+            "accept none that the log does not name: use panas deploy add, remove and renew"
+        )
+    return f"{len(log.lines)} changes; hub.toml has its sites"
 
 
 def _control(hub: Hub) -> str:

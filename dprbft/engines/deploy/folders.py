@@ -8,7 +8,7 @@ script reads: it signs the hub's certificate, now and when that is renewed.
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -18,16 +18,15 @@ from dprbft.config.hub import HUB
 from dprbft.engines.deploy.certificates import (
     Pair,
     check_host,
-    fits,
     new_authority,
     new_certificate,
-    vouches,
 )
+from dprbft.engines.deploy.keys import write_federation
+from dprbft.engines.deploy.log import LOG, Log, change_of, extended
 from dprbft.engines.deploy.settings import (
     CA,
-    FEDERATION,
     NODE_KEY,
-    Hub,
+    Federation,
     bracketed,
     check_sites,
     flower_hub,
@@ -35,7 +34,7 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.hub import is_loopback
 from dprbft.secure_sum.identity import new_key, public_of
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, write_bytes, write_json
+from panas.runtime.store import write_bytes
 
 AUTHORITY_KEY = "ca.key"
 OURS = (
@@ -92,35 +91,15 @@ def make_deployment(
         authority = new_authority(deployment.days)
         write_bytes(made / "ca" / CA, authority.certificate)
         write_bytes(made / "ca" / AUTHORITY_KEY, authority.key)
-        _write_hub(made / "hub", deployment, authority, public)
+        log = extended(Log(), authority, [change_of("added", *who) for who in public.items()])
+        _write_hub(made / "hub", deployment, authority, log)
         for name, key in keys.items():
-            _write_site(made / "sites" / name, deployment, authority, (name, key, public))
+            write_site(made / "sites" / name, deployment, authority, (name, key, log))
         write_bytes(made / "README.md", filled("README.md", _about(deployment)))
         made.rename(out)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-
-
-def renew(out: Path, days: int) -> Hub:
-    """Give the hub of a deployment a new certificate, of the same authority; sites need nothing.
-
-    BadInput if the folder holds no deployment, or the authority's key is not there.
-    """
-    hub = flower_hub(out / "hub")
-    replace(Deployment(sites=hub.settings.names, host=hub.flower.host), days=days).check()
-    authority = Pair(read_bytes(out / "ca" / CA), read_bytes(out / "ca" / AUTHORITY_KEY))
-    if authority.certificate != read_bytes(hub.ca) or not fits(
-        authority.certificate, authority.key
-    ):
-        raise BadInput(f"expected the authority of this hub in {out / 'ca'}, got another")
-    made = new_certificate(authority, hub.flower.host, days)
-    if not vouches(authority.certificate, made.certificate):
-        raise BadInput("expected a certificate of this authority, got another; try again")
-    # The key first: a hub that reads between the two refuses to start, and starts again.
-    write_bytes(hub.path(hub.flower.key), made.key)
-    write_bytes(hub.path(hub.flower.certificate), made.certificate)
-    return hub
 
 
 def filled(template: str, about: Mapping[str, object]) -> bytes:
@@ -152,37 +131,47 @@ def _about(deployment: Deployment) -> dict[str, object]:
     }
 
 
-def _write_hub(
-    folder: Path, deployment: Deployment, authority: Pair, public: Mapping[str, bytes]
-) -> None:
+def keys_text(public: Mapping[str, bytes]) -> str:
+    """Public keys by site, as the section `keys` of a hub.toml has them."""
+    return "".join(f'"{name}" = """\n{key.decode().strip()}\n"""\n' for name, key in public.items())
+
+
+def _write_hub(folder: Path, deployment: Deployment, authority: Pair, log: Log) -> None:
     own = new_certificate(authority, deployment.host, deployment.days)
-    keys = "\n".join(f'"{name}" = """\n{key.decode()}"""' for name, key in public.items())
-    about = _about(deployment) | {"keys": keys}
+    about = _about(deployment) | {"keys": keys_text(log.sites).rstrip()}
     write_bytes(folder / "hub.crt", own.certificate)
     write_bytes(folder / "hub.key", own.key)
     write_bytes(folder / HUB, filled("hub.toml", about))
-    _write_rest(folder, "hub", authority, about)
+    _write_rest(folder, "hub", (authority, log), about)
     flower_hub(folder)
 
 
-def _write_site(
-    folder: Path,
-    deployment: Deployment,
-    authority: Pair,
-    who: tuple[str, bytes | None, Mapping[str, bytes]],
+def write_site(
+    folder: Path, deployment: Deployment, authority: Pair, who: tuple[str, bytes | None, Log]
 ) -> None:
-    name, key, public = who
+    """Write a site's folder.
+
+    Args:
+        folder: the new one.
+        deployment: of the hub.
+        authority: that vouches for the hub.
+        who: the site's name, its private key where that is made here, and the federation's log.
+    """
+    name, key, log = who
     about = _about(deployment) | {"site": name, "whose_key": THEIRS if key is None else OURS}
-    keys = {n: pem.decode() for n, pem in public.items()}
-    write_json(folder / FEDERATION, {"site": name, "hub": about["address"], "sites": keys})
+    write_federation(folder, Federation(name, str(about["address"]), log.sites))
     if key is not None:
         write_bytes(folder / NODE_KEY, key)
-    _write_rest(folder, "site", authority, about)
+    _write_rest(folder, "site", (authority, log), about)
 
 
-def _write_rest(folder: Path, kind: str, authority: Pair, about: Mapping[str, object]) -> None:
+def _write_rest(
+    folder: Path, kind: str, common: tuple[Pair, Log], about: Mapping[str, object]
+) -> None:
     """What a hub and a site have alike."""
+    authority, log = common
     write_bytes(folder / CA, authority.certificate)
+    write_bytes(folder / LOG, b"".join(log.lines))
     write_bytes(folder / f"panas-{kind}.service", filled(f"{kind}.service", about))
     write_bytes(folder / "README.md", filled(f"{kind}.md", about))
     write_bytes(folder / "start.sh", filled(f"{kind}.sh", about))

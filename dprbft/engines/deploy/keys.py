@@ -7,12 +7,20 @@ the server's operator must not be able to: there each site makes its own.
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from dprbft.engines.deploy.settings import LONGEST_SETTINGS, NODE_KEY
+from dprbft.engines.deploy.settings import (
+    FEDERATION,
+    LONGEST_SETTINGS,
+    NODE_KEY,
+    Federation,
+    check_sites,
+    read_federation,
+)
 from dprbft.secure_sum.identity import new_key, public_of, ssh_public
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, write_bytes
+from panas.runtime.store import read_bytes, write_bytes, write_json
 
 PUBLIC_KEY = "node.pub"
 
@@ -36,6 +44,49 @@ def own_key(folder: Path) -> bytes:
     return public
 
 
+def renewed_key(folder: Path) -> bytes:
+    """The public key of a new private one, which replaces that of a site; BadInput if it has none.
+
+    The hub refuses the site until it knows the new key.
+    """
+    if not (folder / NODE_KEY).is_file():
+        raise BadInput(f"expected {folder / NODE_KEY}, found none; leave out --new")
+    take_key(folder, new_key())
+    return own_key(folder)
+
+
+def take_key(folder: Path, key: bytes) -> None:
+    """Let a site have another private key: in its `node.key`, and under its own name in its
+    `federation.json`, where it has one. Ledger, runs and the keys of others stay as they are."""
+    if (folder / FEDERATION).is_file():
+        known = read_federation(folder)
+        sites = {**known.sites, known.site: public_of(key)}
+        write_federation(folder, replace(known, sites=sites))
+    write_bytes(folder / NODE_KEY, key)
+
+
+def write_federation(folder: Path, federation: Federation) -> None:
+    """Write a site's federation.json; BadInput, and nothing written, if its sites cannot be."""
+    sites = {name: key.decode() for name, key in federation.sites.items()}
+    check_sites(sites, folder / FEDERATION)
+    record = {"site": federation.site, "hub": federation.hub, "sites": sites}
+    write_json(folder / FEDERATION, record)
+
+
+def given_key(path: Path) -> bytes:
+    """The public key (PEM) in a file; BadInput if it is none."""
+    if not path.is_file():
+        raise BadInput(f"expected a public key at {path}, found none; check the path")
+    if path.stat().st_size > LONGEST_SETTINGS:
+        raise BadInput(f"expected {path} to be a public key, got a larger file")
+    content = read_bytes(path)
+    try:
+        ssh_public(content)
+    except BadInput as e:
+        raise BadInput(f"{path}: {e}") from e
+    return content.strip() + b"\n"
+
+
 def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
     """The public key of each site, from a file `NAME.pub` each; BadInput for a site without one."""
     if not folder.is_dir():
@@ -48,13 +99,7 @@ def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
                 f"expected {path}, found none; `panas deploy key --site {name}`, run by that site, "
                 f"writes it as {PUBLIC_KEY}"
             )
-        if path.stat().st_size > LONGEST_SETTINGS:
-            raise BadInput(f"expected {path} to be a public key, got a larger file")
-        keys[name] = read_bytes(path)
-        try:
-            ssh_public(keys[name])
-        except BadInput as e:
-            raise BadInput(f"{path}: {e}") from e
+        keys[name] = given_key(path)
     return keys
 
 

@@ -20,8 +20,10 @@ from panas.runtime.errors import BadInput
 
 PATIENCE = 10.0
 """Seconds to wait for a hub."""
-KEY, CONTROL = "/panas/key", "/v1/control/list-runs"
-LET_IN, REFUSED, FORBIDDEN = 204, 401, 403
+KEY, HISTORY, CONTROL = "/panas/key", "/panas/log", "/v1/control/list-runs"
+TOLD, LET_IN, REFUSED, FORBIDDEN, NONE = 200, 204, 401, 403, 404
+LONGEST_LOG = 1 << 26
+"""Bytes of a federation's log, at most."""
 AHEAD, BEHIND = 4.0, 300.0
 """Seconds by which a site's clock may differ from the hub's: Flower refuses other signatures."""
 
@@ -106,13 +108,13 @@ def ask_key(address: str, authority: Path, private: bytes) -> str:
         private: the site's private key, which signs the request.
     """
     headers = flower_headers(private, datetime.now(UTC).isoformat())
-    status = _ask(address, authority, ("GET", KEY), headers)
+    status, _ = _ask(address, authority, ("GET", KEY), headers)
     if status == LET_IN:
         return "the hub knows this site's key"
     if status == REFUSED:
         raise BadInput(
             f"expected the hub {address} to know this site's key, got a refusal; ask its "
-            "administrator to put the key into hub.toml and to start the hub again"
+            "administrator to let it in by panas deploy add, or renew --site"
         )
     raise BadInput(
         f"expected the hub {address} to say whether it knows this site's key, got status {status}; "
@@ -124,7 +126,7 @@ def ask_control(address: str, authority: Path) -> str:
     """That runs cannot be started through the port that sites reach, from this machine or by way of
     it; BadInput if they can."""
     headers = {"Content-Type": "application/protobuf"}
-    status = _ask(address, authority, ("POST", CONTROL), headers)
+    status, _ = _ask(address, authority, ("POST", CONTROL), headers)
     if status != FORBIDDEN:
         raise BadInput(
             f"expected {address} to start no runs, got status {status} where it should refuse "
@@ -133,15 +135,36 @@ def ask_control(address: str, authority: Path) -> str:
     return f"{address} starts no runs, whoever asks"
 
 
-def _ask(address: str, authority: Path, what: tuple[str, str], headers: Mapping[str, str]) -> int:
-    """The status that a hub answers a request without content with; BadInput if it does not."""
+def ask_log(address: str, authority: Path, private: bytes) -> bytes | None:
+    """The federation's log, as the hub has it, not looked at; None where it has none.
+
+    Args:
+        address: of the hub, HOST:PORT.
+        authority: file of the federation's certificate (PEM).
+        private: the site's private key, which signs the request.
+    """
+    headers = flower_headers(private, datetime.now(UTC).isoformat())
+    status, content = _ask(address, authority, ("GET", HISTORY), headers)
+    if status not in (TOLD, NONE) or len(content) > LONGEST_LOG:
+        raise BadInput(
+            f"expected the hub {address} to show the federation's log, got status {status}; see "
+            "that it knows this site's key, by panas deploy check"
+        )
+    return content if status == TOLD else None
+
+
+def _ask(
+    address: str, authority: Path, what: tuple[str, str], headers: Mapping[str, str]
+) -> tuple[int, bytes]:
+    """Status and content of a hub's answer to a request without content; BadInput without one."""
     host, port = parted(address)
     trust = ssl.create_default_context(cafile=authority)
     link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
     try:
         with closing(link):
             link.request(*what, headers={**headers, "Connection": "close"})
-            return link.getresponse().status
+            response = link.getresponse()
+            return response.status, response.read(LONGEST_LOG + 1)
     except (OSError, http.client.HTTPException) as e:
         raise BadInput(
             f"expected an answer of {address}, got none ({type(e).__name__}); see with its "

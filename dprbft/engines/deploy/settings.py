@@ -23,7 +23,7 @@ FEDERATION = "federation.json"
 NODE_KEY, CA = "node.key", "ca.crt"
 NODES = "nodes.json"
 """Beside Flower's files: whose keys are registered, since the hub was started."""
-LOG = "hub.log"
+HUB_LOG = "hub.log"
 """In the hub's folder: what happened in its runs."""
 
 LONGEST_SETTINGS = 1 << 24

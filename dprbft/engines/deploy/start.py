@@ -1,31 +1,33 @@
 """Starts the processes of a hub or a site; ends all when one ends, or on a signal.
 
-A hub runs Flower's SuperLink, at which the keys of its sites are registered. A site runs its node,
-which owns the data, and a relay that connects out to the hub.
+A hub runs Flower's SuperLink, at which the keys of its sites are registered, again whenever its
+`hub.toml` names other ones. A site runs its node, which owns the data, and a relay that connects
+out to the hub.
 """
 
 import os
 import subprocess
 import sys
 import time
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dprbft.config.hub import HUB
+from dprbft.engines.deploy.log import LOG
 from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.register import register
 from dprbft.engines.deploy.settings import (
     CA,
-    LOG,
+    HUB_LOG,
     NODE_KEY,
     NODES,
     Hub,
     flower_hub,
     read_federation,
 )
-from dprbft.engines.flower.hub import answers, raise_open_files, with_parent
+from dprbft.engines.flower.hub import answers, raise_open_files, say, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.watch.serve import parsed_address
@@ -60,7 +62,7 @@ def hub_part(hub: Hub) -> Part:
         *("--ssl-keyfile", str(hub.path(s.key))),
     )
     listen = ("--host", s.bind, "--port", str(s.port))
-    seen = [f"--hub-log={hub.folder / LOG}"]
+    seen = [f"--log={hub.folder / LOG}", f"--hub-log={hub.folder / HUB_LOG}"]
     if s.metrics:
         at = parsed_address(s.metrics)
         seen.append(f"--hub-metrics={hub.path(at) if isinstance(at, Path) else s.metrics}")
@@ -68,27 +70,30 @@ def hub_part(hub: Hub) -> Part:
     return Part("hub", command, hub.home, s.log_format)
 
 
-def site_parts(folder: Path) -> tuple[Part, Part]:
-    """A site's node, and its relay."""
-    federation, folder = read_federation(folder), folder.resolve()
-    flower = folder / "flower"
-    relay = _python(
+def site_parts(folder: Path) -> tuple[Part, ...]:
+    """A site's node, and a relay for each of its federations."""
+    from dprbft.site.directory import read_site  # torch comes with it, which no hub needs
+    from dprbft.site.federations import memberships
+
+    settings, folder = read_site(folder), folder.resolve()
+    node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
+    named = {each.folder: each.name for each in memberships(folder, settings)}
+    relays = [
+        _relay(at, "relay" if at == folder else f"relay of {name}", settings.log_format)
+        for at, name in named.items()
+    ]
+    return Part("node", node, folder / "flower"), *relays
+
+
+def _relay(folder: Path, name: str, log_format: str) -> Part:
+    command = _python(
         "dprbft.engines.flower.site",
         *(with_parent(), "--socket", str(folder / SOCKET)),
-        *("--superlink", federation.hub),
+        *("--superlink", read_federation(folder).hub),
         *("--root-certificates", str(folder / CA)),
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),
     )
-    node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
-    return Part("node", node, flower), Part("relay", relay, flower, _format(folder))
-
-
-def _format(folder: Path) -> str:
-    """How the relay of a site writes to stderr; of what does not fit, the node says what to do."""
-    try:
-        return str(tomllib.loads((folder / "site.toml").read_text()).get("log_format", "text"))
-    except (OSError, ValueError):
-        return "text"
+    return Part(name, command, folder / "flower", log_format)
 
 
 def start_hub(folder: Path) -> None:
@@ -103,22 +108,53 @@ def start_hub(folder: Path) -> None:
     ):
         (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
-        register(hub)
-        processes.wait()
+        registering = _Registering(hub)
+        if not registering.done():
+            raise PanasError("expected the keys of hub.toml to be registered, and some were not")
+        processes.wait(look=registering.look)
 
 
 def start_site(folder: Path) -> None:
-    """Run a site's node and relay until they are interrupted.
+    """Run a site's node and relays until they are interrupted.
 
     A relay that ends is started again: its hub may not know the site's key yet. PanasError if the
     node ends by itself, after its stderr.
     """
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
-    node, relay = site_parts(folder)
+    node, *relays = site_parts(folder)
     check_flower()
-    with suppress(KeyboardInterrupt), _Processes([node, relay]) as processes:
-        processes.wait(again=relay)
+    with suppress(KeyboardInterrupt), _Processes([node, *relays]) as processes:
+        processes.wait(again=relays)
+
+
+class _Registering:
+    """Lets the sites of a hub.toml into its SuperLink, and those that it names no more out."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub, self._seen, self._due = hub, -1, 0.0
+
+    def done(self) -> bool:
+        """Whether the SuperLink now knows exactly these keys; else a line on stderr says why."""
+        changed = self._changed()
+        try:
+            register(flower_hub(self._hub.folder))
+        except (PanasError, OSError) as e:
+            say(str(e))
+            return False
+        self._seen = changed
+        return True
+
+    def look(self) -> None:
+        """Register anew where hub.toml has changed; what fails is tried again."""
+        if self._changed() != self._seen and time.monotonic() >= self._due and not self.done():
+            self._due = time.monotonic() + AGAIN
+
+    def _changed(self) -> int:
+        try:
+            return (self._hub.folder / HUB).stat().st_mtime_ns
+        except FileNotFoundError:  # an editor puts another in its place
+            return self._seen
 
 
 class _Processes:
@@ -144,22 +180,30 @@ class _Processes:
             stdin=subprocess.DEVNULL,
         )
 
-    def check(self, but: Part | None = None) -> None:
+    def check(self, but: Sequence[Part] = ()) -> None:
         """PanasError if one of them has ended."""
+        others = {part.name for part in but}
         for name, process in self._running.items():
-            if (not but or name != but.name) and (code := process.poll()) is not None:
+            if name not in others and (code := process.poll()) is not None:
                 raise PanasError(f"expected the {name} to go on, and it ended with code {code}")
 
-    def wait(self, again: Part | None = None) -> None:
-        """Wait until one of them ends; `again` is started anew whenever it has ended."""
-        due = 0.0
+    def wait(self, again: Sequence[Part] = (), look: Callable[[], None] = lambda: None) -> None:
+        """Wait until one of them ends.
+
+        Args:
+            again: each is started anew whenever it has ended.
+            look: is called about twice a second.
+        """
+        due = dict[str, float]()
         while True:
             self.check(but=again)
-            if again and self._running[again.name].poll() is not None:
-                due = due or time.monotonic() + AGAIN
-                if time.monotonic() >= due:
-                    self._start(again)
-                    due = 0.0
+            for part in again:
+                if self._running[part.name].poll() is None:
+                    due.pop(part.name, None)
+                elif time.monotonic() >= due.setdefault(part.name, time.monotonic() + AGAIN):
+                    self._start(part)
+                    del due[part.name]
+            look()
             time.sleep(0.5)
 
     def __exit__(self, *error: object) -> None:

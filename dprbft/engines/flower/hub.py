@@ -7,7 +7,9 @@ is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and want
 must hold a registered key, and an address that others reach must have TLS.
 
 `python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, `--with-parent=PID`
-to end with the process that started it, `--hub-log=FILE` and `--hub-metrics=ADDRESS`.
+to end with the process that started it, `--log=PATH` of the federation's log, for sites to read,
+`--hub-log=FILE` and `--hub-metrics=ADDRESS`. A certificate that is replaced is shown without a
+restart.
 """
 
 import importlib
@@ -45,7 +47,10 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
-PARENT, LOG, METRICS = "--with-parent", "--hub-log", "--hub-metrics"
+PARENT, LOG = "--with-parent", "--log"
+EVENTS, METRICS = "--hub-log", "--hub-metrics"
+OURS = (PARENT, LOG, EVENTS, METRICS)
+"""Options of this program, which Flower does not know."""
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
@@ -69,9 +74,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    options = [
-        a for a in without(arguments, PARENT, LOG, METRICS) if a != "--enable-supernode-auth"
-    ]
+    options = [a for a in without(arguments, *OURS) if a != "--enable-supernode-auth"]
     return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
@@ -208,7 +211,8 @@ def main(arguments: Sequence[str]) -> None:
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(arguments, (outside, inside, held.enter_context(bound(home / SOCKET))), held)
+        control = held.enter_context(bound(home / SOCKET))
+        _run(arguments, (outside, inside, control), held)
 
 
 def listening(options: Sequence[str]) -> socket.socket:
@@ -247,34 +251,34 @@ def _run(
         CONTROL,
         PUBLIC,
         RUNTIME,
+        Certificate,
         Hall,
         Program,
         serve,
-        tls_of,
     )
 
     options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
-    secret, host = os.urandom(32), outside.getsockname()
-    at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
-    files = [option(options, f"--ssl-{name}") for name in ("certfile", "keyfile")]
-    tls = None if insecure else tls_of(*files)
+    secret, (host, outer) = os.urandom(32), outside.getsockname()[:2]
+    files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
+    shown = Certificate(files[0], files[1], say) if files[0] and not insecure else None
+    at = f"{'https' if shown else 'http'}://{f'[{host}]' if ':' in host else host}:{outer}"
     hall, nodes = Hall(say), Nodes()
+    log = Path(option(arguments, LOG) or os.devnull)
     heard = _watch(arguments, hall, nodes, held)
-    if is_json():
-        all_as_json("flwr", "uvicorn")
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
         nodes.app = app
-        app.add_middleware(Door, hall=hall, nodes=nodes, heard=heard)
+        app.add_middleware(Door, hall=hall, nodes=nodes, log=log, heard=heard)
         serve(
             app,
             hall,
             [(CONTROL, control), (RUNTIME, inside), (PUBLIC, outside)],
-            tls,
+            shown.tls if shown else None,
             Program(
-                line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
+                line=f"Uvicorn running on {at}",
                 start=lambda: _start_programs(port, secret, insecure, options),
+                look=shown.look if shown else lambda: None,
             ),
             None if is_json() else log_config,
         )
@@ -299,7 +303,9 @@ def _watch(
     from dprbft.engines.flower.door.watching import Watching
     from dprbft.engines.watch.serve import serving
 
-    log, address = option(arguments, LOG), option(arguments, METRICS)
+    if is_json():
+        all_as_json("flwr", "uvicorn")
+    log, address = option(arguments, EVENTS), option(arguments, METRICS)
     watching = Watching(Path(log) if log else None, nodes, hall, say)
     hall.tell = watching.port
     if address:

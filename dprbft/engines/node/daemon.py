@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from dprbft.engines.frames import Answer, Request
@@ -18,6 +19,7 @@ from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePaths, hello_file, refusal_file, settings_file
 from dprbft.secure_sum.identity import sign
 from dprbft.site.directory import read_site
+from dprbft.site.federations import Membership
 from panas.runtime.errors import BadInput, trail
 from panas.runtime.log import Level, Line, append
 from panas.runtime.store import read_json
@@ -25,8 +27,15 @@ from panas.runtime.store import read_json
 KEY = "node.key"
 LOG = "node.log"
 HERE = Machine()
+LOGGING = threading.Lock()
 LEVELS: Mapping[str, Level] = {Code.DONE.name: "info", Code.FAILED.name: "error"}
 """Of a request in the log, by the code of its answer; all others are warnings."""
+
+
+@cache
+def turn_of(folder: Path) -> threading.Lock:
+    """What a site's requests wait for, of whichever hub they are."""
+    return threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Node:
         shared: the run's directory, for the sites of one simulation: there what is public stands
             already, and a refusal is noted.
         tell: hears of every request.
+        member: the federation whose hub asks; None: that of each site's own folder.
     """
 
     def __init__(
@@ -69,15 +79,15 @@ class Node:
         *,
         shared: Path | None = None,
         tell: Callable[[Served], None] = lambda served: None,
+        member: Membership | None = None,
     ) -> None:
-        for name, folder in sites.items():
+        for name, folder in sites.items() if member is None else ():
             if (actual := read_site(folder).name) != name:
                 raise BadInput(f"expected site {name} at {folder}, got {actual}; check the folder")
         self.sites = {name: folder.resolve() for name, folder in sites.items()}
         self.machine = machine
-        self._shared, self._tell = shared, tell
-        self._turns = {name: threading.Lock() for name in sites}
-        self._logging = threading.Lock()
+        self._shared, self._tell, self._member = shared, tell, member
+        self._turns = {name: turn_of(folder) for name, folder in self.sites.items()}
 
     def answer(self, frame: bytes, gone: Callable[[], bool] = lambda: False) -> bytes | None:
         """The answer to a frame; None if it is no request to a site here, or nobody waits for it.
@@ -98,7 +108,8 @@ class Node:
             if gone():
                 return None
             reply, reason, trace = self._safely(folder, request)
-            served = Served(request.site, request.verb, request.run, reply.code.name, 0.0, reason)
+            run = self._called(request)
+            served = Served(request.site, request.verb, run, reply.code.name, 0.0, reason)
             try:
                 answer = self._signed(folder, request, reply)
             except Exception as e:  # a broken key, say: nothing leaves
@@ -115,7 +126,7 @@ class Node:
 
     def _safely(self, folder: Path, request: Request) -> tuple[Reply, str, list[str]]:
         """The reply, the reason of a refusal, and where something failed."""
-        paths = SitePaths(request.number, request.site, folder, request.run)
+        paths = SitePaths(request.number, request.site, folder, self._called(request))
         try:
             reply, reason, failed = self._served(paths, request)
         except BadInput as e:
@@ -149,9 +160,14 @@ class Node:
         record = read_json(refusal_file(paths.home))
         return reply, str(record["reason"]), list(record["trace"])
 
+    def _called(self, request: Request) -> str:
+        """What the site calls the run of a request."""
+        return self._member.run(request.run) if self._member else request.run
+
     def _signed(self, folder: Path, request: Request, reply: Reply) -> bytes:
         about = (request.run, request.site, request.verb, request.nonce)
-        answer, key = Answer(*about, int(reply.code), reply.release), folder / KEY
+        keys = self._member.folder if self._member else folder
+        answer, key = Answer(*about, int(reply.code), reply.release), keys / KEY
         if key.is_file():
             answer = replace(answer, signature=sign(key.read_bytes(), answer.signed_part()))
         return answer.to_bytes()
@@ -159,7 +175,7 @@ class Node:
     def _note(self, folder: Path, served: Served, trace: Sequence[str] = ()) -> None:
         """A line in the site's log, and to who listens."""
         try:  # a full disk keeps no answer back
-            with self._logging:
+            with LOGGING:
                 if settings_file(folder).is_file():
                     append(folder / LOG, served.line(trace))
         except OSError as e:

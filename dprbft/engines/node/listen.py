@@ -6,7 +6,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,12 @@ PATIENCE = 300.0
 """Seconds in which a request must have come, and an answer be taken."""
 
 
-def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -> None:
+def run_node(
+    node: Node,
+    path: Path,
+    ready: Callable[[], None] = lambda: None,
+    others: Sequence[tuple[Node, Path]] = (),
+) -> None:
     """Answer at a socket, which is private to its owner, until this thread is interrupted.
 
     What is in progress then is lost, as at a kill; it is done anew when it is asked for again.
@@ -35,22 +40,31 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
         node: of the sites that are served.
         path: of the socket; BadInput if something else is there.
         ready: called once the socket is there.
+        others: of the same sites, for hubs of other federations, with sockets of their own.
     """
-    slots = threading.BoundedSemaphore(CONNECTIONS)
-    with _alone(node), _listening(path) as server:
+    with _alone(node), ExitStack() as held:
+        server = held.enter_context(_listening(path))
+        further = [(other, held.enter_context(_listening(at))) for other, at in others]
         ready()
-        while True:
-            try:
-                link, _ = server.accept()
-            except OSError as e:  # too many open files, say: it goes on when some are closed
-                if e.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
-                    raise
-                time.sleep(AGAIN)
-                continue
-            if slots.acquire(blocking=False):
-                threading.Thread(target=_attend, args=(node, link, slots), daemon=True).start()
-            else:
-                link.close()
+        for each in further:
+            threading.Thread(target=_answer, args=each, daemon=True).start()
+        _answer(node, server)
+
+
+def _answer(node: Node, server: socket.socket) -> None:
+    slots = threading.BoundedSemaphore(CONNECTIONS)
+    while True:
+        try:
+            link, _ = server.accept()
+        except OSError as e:  # too many open files, say: it goes on when some are closed
+            if e.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                raise
+            time.sleep(AGAIN)
+            continue
+        if slots.acquire(blocking=False):
+            threading.Thread(target=_attend, args=(node, link, slots), daemon=True).start()
+        else:
+            link.close()
 
 
 def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) -> None:

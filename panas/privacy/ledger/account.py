@@ -194,6 +194,27 @@ class Account:
         return max(self.price(self.events_on(leaf)) for leaf in self.leaves)
 
 
+@dataclass(frozen=True)
+class Allotment:
+    """What the runs of one hub may spend together, of a budget for life that others spend of, too.
+
+    Its runs are called `PREFIX:RUN`; those of a prefix "" have no colon in their names.
+    """
+
+    hub: str  # as the owner calls it
+    prefix: str
+    budget: Budget
+
+    def of(self, account: Account) -> Account:
+        """The charges of the hub's runs alone, under what they may spend together."""
+        entries = tuple(e for e in account.entries if self.holds(e.charge.run))
+        return replace(account, budget=self.budget, entries=entries)
+
+    def holds(self, run: str) -> bool:
+        """Whether a run is one of the hub's."""
+        return run.rpartition(":")[0] == self.prefix
+
+
 def within(part: str, whole: str) -> bool:
     """Whether a subset is another or a part of it, by its name."""
     return part == whole or part.startswith(f"{whole}/")

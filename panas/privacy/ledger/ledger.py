@@ -20,7 +20,7 @@ from pathlib import Path
 from panas.privacy.accounting.epsilon import ACCOUNTANT
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import UNIT, Account, number, within
+from panas.privacy.ledger.account import UNIT, Account, Allotment, number, within
 from panas.privacy.ledger.book import Book, Note, book_of
 from panas.privacy.ledger.charge import ISSUER, Charge, Receipt, covers, number_of
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -43,6 +43,23 @@ def check_share(account: Account, run: str, share: Budget, path: Path) -> None:
             f"expected a share of at most epsilon {account.left():.3f} for run {run} on the data "
             f"of {path.parent}, which is left of {account.budget.epsilon:g} for life, got "
             f"{own.epsilon:g} at delta {own.delta:g}{there}; lower epsilon"
+        )
+
+
+def check_allotted(account: Account, allotment: Allotment, share: Budget) -> None:
+    """Refuse a share that one hub's part of the budget does not hold.
+
+    Args:
+        account: of the ledger, with its charges so far.
+        allotment: of the hub that asks.
+        share: what its run asks for.
+    """
+    own = allotment.of(account)
+    if not own.admits(share):
+        raise BudgetExhausted(
+            f"expected a share of at most epsilon {own.left():.3f}, which is left of "
+            f"{own.budget.epsilon:g} for hub {allotment.hub} (site.toml), got "
+            f"{share.at(own.budget.delta).epsilon:g} at delta {own.budget.delta:g}; lower epsilon"
         )
 
 
@@ -98,6 +115,7 @@ class Ledger:
         run: name of the run that charges through this object, once it has begun; "" for none.
         id: 32 hexadecimal digits that it is called by if it is not there yet; "": drawn at random.
             Where the user's state folder knows a ledger of this id, an empty one is an older copy.
+        allotment: what this run and others of its hub may spend together; None: all that is left.
 
     >>> import tempfile
     >>> import panas
@@ -114,8 +132,10 @@ class Ledger:
     0.93
     """
 
-    def __init__(self, path: str | Path, run: str = "", id: str = "") -> None:
-        self.path, self.run, self.given = Path(path), run, id
+    def __init__(
+        self, path: str | Path, run: str = "", id: str = "", allotment: Allotment | None = None
+    ) -> None:
+        self.path, self.run, self.given, self.allotment = Path(path), run, id, allotment
 
     def open_account(
         self,
@@ -177,6 +197,8 @@ class Ledger:
             charged = any(e.charge.run == run for e in account.entries)
             begun = account.shares[run] if charged else share
             if account.shares.get(run) != begun:
+                if self.allotment:
+                    check_allotted(account, self.allotment, share)
                 check_share(account, run, share, self.path)
                 terms = {"epsilon": number(share.epsilon), "delta": share.delta}
                 book.append({"kind": "run", "run": run, "time": time.time(), **terms})
@@ -186,7 +208,7 @@ class Ledger:
                 f"{begun.delta:g}, as it began, got {share.epsilon:g} at {share.delta:g}; give the "
                 "same, or begin a run of another name"
             )
-        return Ledger(self.path, run, self.given)
+        return Ledger(self.path, run, self.given, self.allotment)
 
     def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         """Reserve an event on the account, on disk before this returns.
@@ -213,6 +235,9 @@ class Ledger:
                 book.append({"kind": "again", "id": entry.id, "time": time.time()})
                 return self._receipt(book, entry.id, entry.charge)
             check_fits(account, charge, self.path)
+            if self.allotment and not isinstance(charge.event, Unprotected):
+                what = f"the runs of hub {self.allotment.hub} on {self.path.parent}"
+                _check_total(self.allotment.of(account), charge, what)
             line = {"kind": "charge", "time": time.time(), "count": len(account.entries) + 1}
             line |= charge.to_json(relation=account.relation) | {"accountant": ACCOUNTANT}
             id = number_of(book.name, line)

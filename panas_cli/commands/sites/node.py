@@ -14,6 +14,7 @@ from dprbft.engines.watch.serve import serving
 from dprbft.methods.serve import Machine
 from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.directory import read_site, site_account, site_ledger
+from dprbft.site.federations import memberships
 from panas.runtime.device import device_named
 from panas.runtime.log import Line, to_stderr
 from panas.runtime.state import state_key
@@ -31,8 +32,10 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     """
     settings, path = read_site(folder), socket or folder / SOCKET
     state_key()  # or BadInput, where it can be kept nowhere
-    if (folder / KEY).is_file():
-        check_own_key(folder)
+    own, *others = memberships(folder, settings)
+    for each in (own, *others):
+        if (each.folder / KEY).is_file():
+            check_own_key(each.folder)
     machine = Machine(device_named(device), workers)
     metrics, as_json = NodeMetrics(folder), settings.log_format == "json"
 
@@ -45,6 +48,10 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
         to_stderr(line.json()) if as_json else _say(f"warning: {text}" if warning else text)
 
     node = Node({settings.name: folder}, machine, tell=tell)
+    further = [
+        (Node({each.site(): folder}, machine, tell=tell, member=each), each.folder / SOCKET)
+        for each in others
+    ]
     account = site_account(folder, settings)
     signed = "signed" if (folder / KEY).is_file() else f"not signed: no {KEY}"
 
@@ -53,6 +60,8 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
             f"site {settings.name} answers at {path} (answers are {signed}); "
             f"{budget_line(settings, account)}; Ctrl-C stops it"
         )
+        for each, (_, at) in zip(others, further, strict=True):
+            say(f"in federation {each.name} it is {each.site()}, and answers at {at}")
         for line in state_lines(site_ledger(folder)):
             say(line, warning=True)
 
@@ -61,7 +70,7 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
             if settings.metrics:
                 where = held.enter_context(serving(settings.metrics, folder, metrics.text))
                 say(f"metrics: {where}")
-            run_node(node, path, ready)
+            run_node(node, path, ready, further)
     except KeyboardInterrupt:
         say(f"site {settings.name} stopped; what was in progress is done when it is asked again")
         sys.stderr.flush()

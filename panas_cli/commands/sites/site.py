@@ -44,6 +44,7 @@ from panas_cli.text.printing import (
 )
 from panas_cli.text.privacy_card import (
     budget_line,
+    hub_lines,
     largest_request,
     print_runs,
     run_rows,
@@ -174,6 +175,8 @@ def _print(
     _print_data(site, facts, samples)
     _print_allowed(site)
     print_label("budget", budget_line(site, account))
+    for line in hub_lines(site, account):
+        print_label("hub", line)
     for line in trust_lines(account, LABELS):
         print_text(line)
     for line in notes:

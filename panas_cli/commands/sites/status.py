@@ -34,7 +34,14 @@ from panas_cli.text.printing import (
     print_words,
     size_text,
 )
-from panas_cli.text.privacy_card import budget_line, print_runs, run_rows, state_lines, trust_lines
+from panas_cli.text.privacy_card import (
+    budget_line,
+    hub_lines,
+    print_runs,
+    run_rows,
+    state_lines,
+    trust_lines,
+)
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -62,17 +69,22 @@ def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
 def hub_record(hub: Hub, run: Path | None) -> dict[str, Any]:
     """What a hub knows now, as JSON; of a run, or of its latest."""
     seen, result = look(hub), run or latest_run(hub)
-    states = None if seen is None else dict(seen["connected"])
+    states = connected(hub, seen)
     return {
         "hub": hub.address,
         "answers": states is not None,
-        "connected": {n: states.get(n, "not registered") for n in hub.settings.names}
-        if states is not None
-        else {},
+        "connected": states or {},
         "refused_at_port": None if seen is None else dict(seen["closed"]),
         "run": None if result is None else _run(result, hub),
         "note": NOTE,
     }
+
+
+def connected(hub: Hub, seen: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Each site's state as Flower names it, "online" say; None if the hub does not answer."""
+    if seen is None:
+        return None
+    return {n: seen["connected"].get(n, "not registered") for n in hub.settings.names}
 
 
 def look(hub: Hub) -> dict[str, Any] | None:
@@ -89,14 +101,14 @@ def latest_run(hub: Hub) -> Path | None:
         path.parent
         for place in (hub.folder / "runs", Path("runs"))
         for path in place.glob(f"*/{config_file(Path()).name}")
-        if tuple(load_config(path.parent).federation.remote) == hub.settings.names
+        if set(load_config(path.parent).federation.remote) & set(hub.settings.names)
     ]
     return max(results, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
 
 
 def _run(run: Path, hub: Hub) -> dict[str, Any]:
     config = _config(run)
-    if tuple(config.federation.remote) != hub.settings.names:
+    if not set(config.federation.remote) & set(hub.settings.names):
         raise BadInput(f"expected a run of the sites of this hub, got {run}; give its own --run")
     server = server_folder(run)
     rounds, sites, frames = read_rounds(server), sites_of(run, config), carried(server).values()
@@ -201,6 +213,8 @@ def print_site(folder: Path, record: Mapping[str, Any]) -> None:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
         print_label("last", f"{request['time']} {what}")
     print_label("budget", budget_line(site, account))
+    for line in hub_lines(site, account):
+        print_label("hub", line)
     for line in trust_lines(account, LABELS):
         print_text(line)
     for line in record["notes"]:

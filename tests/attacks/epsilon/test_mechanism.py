@@ -597,7 +597,10 @@ class Step:
 
 @pytest.mark.parametrize(
     "draws",
-    [pytest.param(QUICK, marks=pytest.mark.slow), pytest.param(FULL, marks=pytest.mark.thorough)],
+    [
+        pytest.param(QUICK, marks=pytest.mark.thorough),
+        pytest.param(FULL, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()

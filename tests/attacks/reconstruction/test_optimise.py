@@ -1,6 +1,6 @@
 """Inversion by optimisation: its parts against naive oracles, its limits, and what it must not do.
 
-That it catches a leak and is silent without one is in `test_planted`.
+That it catches a leak and is silent without one is in `test_planted_images`.
 """
 
 from dataclasses import replace

@@ -126,6 +126,26 @@ def test_an_answer_to_something_else_is_refused(changes: dict):
     assert len(refused) == 1
 
 
+def test_a_site_that_has_left_is_absent_and_neither_asked_nor_heard():
+    refused, asked = list[Any](), list[str]()
+
+    class Both(Echo):
+        """Answers for a site that it was not asked for, too."""
+
+        def carry(
+            self, frames: Mapping[str, bytes], seconds: float | None, cap: int
+        ) -> Iterator[tuple[str, bytes]]:
+            asked.extend(frames)
+            yield from (("b", content) for _, content in super().carry(frames, seconds, cap))
+
+    engine = framed_by(Both(), refused, names=("a", "b"), keys={"a": public_of(new_key())})
+    results = dict(engine.call(Verb.SEARCH, {0: b"", 1: b""}))
+    assert (results, asked) == (dict.fromkeys(range(2), Reply(Code.ABSENT)), ["a"])
+    assert "of a site that was asked" in str(refused[0][2])
+    unasked = framed_by(Echo(), refused, names=("b",), keys={})
+    assert dict(unasked.call(Verb.SEARCH, {0: b""})) == {0: Reply(Code.ABSENT)}
+
+
 def test_a_late_answer_is_noted_under_what_it_answers():
     late, refused = list[bytes](), list[tuple[str, Verb, BadInput]]()
 

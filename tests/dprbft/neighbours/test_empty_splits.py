@@ -10,8 +10,8 @@ import pytest
 from neighbour_trials import TRIALS
 from neighbours import Recorded, by_node, differences, led_anew, pictures, recorded, rows
 
-SLOW = ("local", "joined", "dprbft", "fedavg", "dp_fnas")
-REST = [name for name in TRIALS if name not in SLOW]
+SLOW = ("local", "dprbft", "fedavg", "dp_fnas")
+REST = [name for name in TRIALS if name not in (*SLOW, "joined")]
 
 
 def few(of: Recorded, most: int) -> dict[str, Any]:
@@ -47,6 +47,7 @@ def check(name: str, folder: Path, most: int, monkeypatch: pytest.MonkeyPatch) -
     ("name", "most"),
     [
         *(pytest.param(name, 2, marks=pytest.mark.slow) for name in SLOW),
+        pytest.param("joined", 2, marks=pytest.mark.thorough),
         *(pytest.param(name, 5, marks=pytest.mark.thorough) for name in REST),
     ],
 )

@@ -30,6 +30,7 @@ ONE, FEW, MORE = 1, 3, 100
 """Data sets of slow, quick and thorough tests."""
 QUICK = ("local", "fedavg")
 VARIANTS = (
+    *("joined, protected", "joined without public samples"),
     *("joined", "joined, judged", "joined, tuned", "joined, groups", "joined in a sum"),
     *("local, judged", "local, tuned", "dprbft"),
 )

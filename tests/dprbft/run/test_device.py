@@ -94,7 +94,10 @@ def test_private_training_on_a_device_gives_what_it_gives_on_the_cpu() -> None:
             marks=pytest.mark.thorough,
         ),
         tiny_config(),
-        tiny_config(privacy__search="unaccounted", privacy__allow_unprotected=True),
+        pytest.param(
+            tiny_config(privacy__search="unaccounted", privacy__allow_unprotected=True),
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=["joined", "stays", "dprbft", "unaccounted"],
 )
@@ -155,7 +158,7 @@ def test_a_function_is_given_pictures_on_its_device() -> None:
     assert torch.equal(z, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_with_an_encoder_stays_on_its_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +179,10 @@ def test_a_run_with_an_encoder_stays_on_its_device(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "fedavg" else pytest.mark.thorough) for n in UPDATES],
+)
 def test_each_method_of_the_literature_stays_on_its_device(tmp_path: Path, name: str) -> None:
     config = method_config(name, tiny_options(name), FREE if name in SEARCHES else None)
     assert carried_out(tmp_path / "run", config, NAME) > 100

@@ -41,6 +41,28 @@ def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
         parties[3].shares(keys | {2: forged})
 
 
+def test_a_site_with_an_older_list_refuses_a_sum_with_one_that_it_does_not_know(
+    folders: dict[str, Path],
+):
+    """Until its owner accepts: a hub that names a new site gets no sum with it in."""
+    known = folders["north"] / "federation.json"
+    new, about = known.read_text(), json.loads(known.read_text())
+    del about["sites"]["west"]
+    known.write_text(json.dumps(about))
+    session = Session(b"x", (0, 1, 2, 3), 1)
+
+    def party(i: int) -> Party:
+        return Party.new(session, i, signing_of(folders[NAMES[i]], NAMES, i, "trial", TOLD))
+
+    keys = {i: party(i).keys() for i in range(1, 4)}
+    behind = party(0)
+    with pytest.raises(BadInput, match="signed by site 3 itself"):
+        behind.shares({0: behind.keys(), **keys})
+    known.write_text(new)
+    accepted = party(0)
+    accepted.shares({0: accepted.keys(), **keys})
+
+
 def test_numbers_without_a_name_or_key_sign_nothing(folders: dict[str, Path]):
     signing = signing_of(folders["north"], (*NAMES, "stranger"), 0, "trial", TOLD)
     signature = signing.sign(b"content")

@@ -31,6 +31,7 @@ SAID: Mapping[str, str] = {
     "idle": f"connections closed that showed no registered key within {TO_SHOW_A_KEY:g} s",
     "crowded": "connections without a key closed to make room for newer ones",
     "stalled": "uploads given up because nothing came any more",
+    "removed": "connections closed of sites that were removed, or have a new key",
     "large": "answers of registered sites refused, larger than what was asked allows",
 }
 """What is counted of what the port refuses, and what each means."""

@@ -58,10 +58,10 @@ class Nodes:
                 return int(node)
         return None
 
-    def register(self, keys: Mapping[str, bytes]) -> None:
-        """Let the holders of keys in; those that are known by this name already stay.
+    def register(self, keys: Mapping[str, bytes]) -> list[int]:
+        """Let the holders of these keys in, and nobody else; returns the nodes that it lets out.
 
-        BadInput for what is no key that Flower takes, or one of another name.
+        BadInput for what is no key that Flower takes, or one that it has had before.
 
         Args:
             keys: public ones (PEM), by the names of their sites.
@@ -77,15 +77,25 @@ class Nodes:
             uses_nist_ec_curve,
         )
 
-        known = self.infos()
+        wanted = dict[str, bytes]()
         for name, text in keys.items():
             try:
                 key = bytes_to_public_key(text)
                 if not uses_nist_ec_curve(key):
                     raise ValueError("another curve")
-                content = public_key_to_bytes(key)
-                if name in known and known[name].public_key == content:
-                    continue
+                wanted[name] = public_key_to_bytes(key)
+            except (ValueError, TypeError) as e:
+                raise _refused(name, e) from e
+        known, out = self.infos(), list[int]()
+        for name, info in known.items():
+            if wanted.get(name) != info.public_key:
+                with suppress(TypeError):  # Flower, of a node that was never connected; it is out
+                    self._state.delete_node(NOOP_FLWR_AID, info.node_id)
+                out.append(int(info.node_id))
+            else:
+                del wanted[name]
+        for name, content in wanted.items():
+            try:
                 self._state.create_node(
                     owner_aid=NOOP_FLWR_AID,
                     owner_name=NOOP_ACCOUNT_NAME,
@@ -93,15 +103,14 @@ class Nodes:
                     heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL,
                     name=name,
                 )
-            except (ValueError, TypeError) as e:
-                raise BadInput(
-                    f"expected a key of site {name} that no other has, got one that Flower refuses "
-                    f"({e}); see hub.toml"
-                ) from e
+            except ValueError as e:
+                raise _refused(name, e) from e
+        return out
 
     def infos(self) -> dict[str, Any]:
-        """What Flower knows of each node, by the name of its site."""
-        return {info.name: info for info in self._state.get_node_info()}
+        """What Flower knows of each node that is let in, by the name of its site."""
+        nodes = self._state.get_node_info()
+        return {info.name: info for info in nodes if info.status != "unregistered"}
 
     def states(self) -> dict[str, str]:
         """Each site's state as Flower names it, "online" say."""
@@ -111,3 +120,10 @@ class Nodes:
         """Seconds by which each site's clock was behind at its last request, with the way of it."""
         ids = {int(info.node_id): name for name, info in self.infos().items()}
         return {ids[node]: age for node, age in dict(self.behind).items() if node in ids}
+
+
+def _refused(site: str, error: Exception) -> BadInput:
+    return BadInput(
+        f"expected a key of site {site} that no other has, got one that Flower refuses ({error}); "
+        "see hub.toml"
+    )

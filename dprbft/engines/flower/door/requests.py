@@ -5,9 +5,10 @@ runs and registers keys, and Runtime, for what it has started. It reads every bo
 sends it and however large. Here each interface has a door of its own (`gate`), whatever address a
 request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
 read only if a registered key has signed its request, and the node was asked for that much; all
-others may be `SMALL`. `KEY` answers whether a key is registered. At the control socket `SITES`
-registers keys, `STATE` says what was refused and who is connected, and `EVENT` takes what happens
-in a run.
+others may be `SMALL`. `KEY` answers whether a key is registered; `HISTORY`, to registered keys, is
+the federation's log. At the control socket `SITES` registers keys, and closes the connections of
+those that it knows no more; `STATE` says what was refused and who is connected, and `EVENT` takes
+what happens in a run.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dprbft.engines.flower.door.control import EVENT, SITES, STATE
@@ -205,10 +207,11 @@ class Replies:
             del self.refused[old], self._cut[old]
 
 
-KEY = "/panas/key"
+KEY, HISTORY = "/panas/key", "/panas/log"
+REMOVE = "/v1/control/unregister-node"
 FLEET = "/v1/fleet/"
 OPEN: Mapping[str, tuple[str, ...]] = {
-    PUBLIC: (FLEET, "/health", KEY),
+    PUBLIC: (FLEET, "/health", KEY, HISTORY),
     RUNTIME: ("/v1/runtime/", "/health"),
     CONTROL: ("/v1/control/", "/health", STATE, EVENT, SITES),
 }
@@ -231,6 +234,7 @@ class Door:
     app: Asgi
     hall: Hall
     nodes: Nodes
+    log: Path | None = None  # of the federation
     replies: Replies = field(default_factory=Replies)
     heard: Callable[[RunEvent], None] = lambda event: None  # what happens in a run
     _under_way: Counter[int] = field(default_factory=Counter)  # requests, by node
@@ -247,7 +251,7 @@ class Door:
         elif path == STATE:
             await answer(send, 200, self.state())
         elif path in (EVENT, SITES):
-            await answer(send, *await self._told(path, receive))
+            await answer(send, *await self._heard(path, receive))
         elif visit.door == PUBLIC:
             visit.asked()
             try:
@@ -256,6 +260,8 @@ class Door:
                 visit.answered()
         elif visit.door == RUNTIME:
             await self._runtime(scope, receive, send)
+        elif path == REMOVE:
+            await self._remove(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -269,14 +275,16 @@ class Door:
             "connected": self.nodes.states(),
         }
 
-    async def _told(self, path: str, receive: Receive) -> tuple[int, Any]:
+    async def _heard(self, path: str, receive: Receive) -> tuple[int, Any]:
         """Hear an event, or register keys; the status and content of the answer."""
         body = await read(receive, LOCAL) or b""
         try:
             if path == EVENT:
                 self.heard(RunEvent.from_bytes(body))
             else:
-                self.nodes.register({name: key.encode() for name, key in json.loads(body).items()})
+                keys = {name: key.encode() for name, key in json.loads(body).items()}
+                for node in self.nodes.register(keys):
+                    self.hall.forget(node)
         except (BadInput, ValueError, AttributeError) as e:
             return 400, str(e)
         return 200, ""
@@ -285,9 +293,9 @@ class Door:
         visit, headers, path = scope["state"]["visit"], headers_of(scope), scope["path"]
         node = await asyncio.to_thread(self.nodes.node_of, headers)
         if node is not None:
-            visit.known()
-        if path == KEY:
-            await answer(send, 401 if node is None else 204)
+            visit.known(node)
+        if path in (KEY, HISTORY):
+            await self._told(path, node, send)
             return
         size, receive = size_of(scope), self._lively(receive)
         most = SMALL
@@ -304,6 +312,26 @@ class Door:
             await self.app(scope, receive, send)
         else:
             await self._counted(node, size, scope, (receive, send))
+
+    async def _told(self, path: str, node: int | None, send: Send) -> None:
+        """Answer what a site asks of its own key, or of the others."""
+        if node is None:
+            await answer(send, 401)
+        elif path == KEY:
+            await answer(send, 204)
+        elif self.log is None or not self.log.is_file():
+            await answer(send, 404)
+        else:
+            await answer(send, 200, await asyncio.to_thread(self.log.read_bytes))
+
+    async def _remove(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let Flower forget a node; its connections are closed, whatever they are at."""
+        from flwr.proto.control_pb2 import UnregisterNodeRequest
+
+        body = await read(receive, SMALL)
+        await self.app(scope, again(body, receive), send)
+        if (request := parsed(UnregisterNodeRequest, body)) is not None:
+            self.hall.forget(int(request.node_id))
 
     async def _counted(
         self, node: int, size: int, scope: Scope, wire: tuple[Receive, Send]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -47,6 +48,7 @@ class Hall:
     tell: Callable[[str], None] = lambda line: None
     closed: Counter[str] = field(default_factory=Counter)
     waiting: dict["Visit", None] = field(default_factory=dict)  # the oldest first
+    known: dict["Visit", int] = field(default_factory=dict)  # those of nodes, by their number
     _told: Counter[str] = field(default_factory=Counter)
     _due: asyncio.TimerHandle | None = None
 
@@ -60,8 +62,14 @@ class Hall:
     def close(self, visit: "Visit", why: str) -> None:
         """End a connection; a line says so, with all others of the next seconds."""
         self.waiting.pop(visit, None)
+        self.known.pop(visit, None)
         visit.end()
         self.count(why)
+
+    def forget(self, node: int) -> None:
+        """End all connections of a node whose key is registered no more."""
+        for visit in [each for each, number in self.known.items() if number == node]:
+            self.close(visit, "removed")
 
     def count(self, why: str) -> None:
         """Count what was refused."""
@@ -105,7 +113,7 @@ class Visit(asyncio.Protocol):
         self._begun, self._early = False, bytearray()
         self._plain: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.door, self.address, self._known = PUBLIC, "", False
+        self.door, self.address, self._known, self._over = PUBLIC, "", False, False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has come."""
@@ -144,10 +152,11 @@ class Visit(asyncio.Protocol):
             self._http.data_received(bytes(self._early))
             self._early.clear()
 
-    def known(self) -> None:
-        """A registered key has signed a request of it: it may stay while requests come."""
+    def known(self, node: int) -> None:
+        """The key of this node has signed a request of it: it may stay while requests come."""
         self._gone()
-        self._known = True
+        if not self._over:
+            self._known, self.hall.known[self] = True, node
 
     def asked(self) -> None:
         """A request has come, whose headers are whole."""
@@ -196,7 +205,8 @@ class Visit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
         self._gone()
-        self._known = False
+        self.hall.known.pop(self, None)
+        self._known, self._over = False, True
         if self._begun:
             self._http.connection_lost(exc)
 
@@ -208,10 +218,11 @@ def doorplate(address: Any) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """What starts once a server listens."""
+    """What starts once a server listens, and what it then looks at once a second."""
 
     line: str  # that is said then
     start: Callable[[], Any]
+    look: Callable[[], None] = lambda: None
 
 
 class Server(uvicorn.Server):
@@ -235,6 +246,12 @@ class Server(uvicorn.Server):
             self._started = self._program.start()
             sys.stderr.write(f"{self._program.line}\n")
             sys.stderr.flush()
+
+    async def on_tick(self, counter: int) -> bool:
+        """As uvicorn's, which calls it ten times a second."""
+        if counter % 10 == 0:
+            self._program.look()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: Any = None) -> None:
         """End the program, and then all connections."""
@@ -288,3 +305,37 @@ def tls_of(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
     return context
+
+
+class Certificate:
+    """A hub's certificate and key in files that may be replaced while it runs.
+
+    Connections that come after `look` has seen new files are shown these; others stay.
+
+    Args:
+        certificate: its file.
+        key: file of its private key.
+        tell: hears a line about new files.
+    """
+
+    def __init__(self, certificate: str, key: str, tell: Callable[[str], None]) -> None:
+        made = tls_of(certificate, key)
+        assert made is not None
+        self.files, self.tls, self._tell = (certificate, key), made, tell
+        self._seen = self._stamps()
+
+    def look(self) -> None:
+        """Take new files where they fit each other; else what was shown before stays."""
+        try:
+            if (stamps := self._stamps()) == self._seen:
+                return
+            self._seen = stamps
+            tls_of(*self.files)  # into a context of its own: a pair that does not fit spoils it
+            self.tls.load_cert_chain(*self.files)
+            self._tell("a new certificate is shown from now on")
+        except OSError as e:  # of TLS, too
+            self._tell(f"the new certificate is not shown: {e}; copy certificate and key anew")
+
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        seen = [Path(file).stat() for file in self.files]
+        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in seen]

@@ -1,5 +1,6 @@
 """Every fault that a check looks for is found, in one line, and tells nothing of the data."""
 
+import hashlib
 import shutil
 import socket
 import ssl
@@ -14,12 +15,16 @@ import numpy as np
 import pytest
 
 from dprbft.engines.deploy import certificates, checks
+from dprbft.engines.deploy.accept import accept
 from dprbft.engines.deploy.certificates import Pair, new_certificate
+from dprbft.engines.deploy.change import add
 from dprbft.engines.deploy.checks import Check, check_hub, check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.engines.deploy.log import HEAD, LOG
+from dprbft.engines.deploy.probe import HISTORY
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.node.call import bound
-from dprbft.secure_sum.identity import new_key
+from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from panas.privacy.accounting.events import Gaussian
@@ -38,6 +43,7 @@ class Answers(BaseHTTPRequestHandler):
 
     knows = True  # the key of whoever asks
     control = 403  # what its Control interface answers at this port
+    log = b""  # of the federation; none: it has none
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -45,8 +51,12 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         signed = {"flwr-public-key", "flwr-timestamp", "flwr-signature"} <= {*self.headers}
-        self.send_response(204 if signed and type(self).knows else 401)
+        known, log = signed and type(self).knows, type(self).log
+        told = self.path == HISTORY
+        self.send_response((200 if log else 404) if known and told else 204 if known else 401)
         self.end_headers()
+        if known and told:
+            self.wfile.write(log)
 
     def do_POST(self) -> None:
         self.send_response(type(self).control)
@@ -108,7 +118,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     out = tmp_path / "f"
     shutil.copytree(original, out)
-    for name, value in (("late", 0.0), ("knows", True), ("control", 403)):
+    log = (out / "hub" / LOG).read_bytes()
+    for name, value in (("late", 0.0), ("knows", True), ("control", 403), ("log", log)):
         monkeypatch.setattr(Answers, name, value)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -302,3 +313,40 @@ def test_a_certificate_is_to_be_renewed_before_its_end(place: Place):
     (line,) = (c.line for c in check_hub(place.hub) if c.what == "certificate")
     assert line.startswith("holds for 9 days; panas deploy renew")
     assert checks.SOON > 10
+
+
+def test_sites_that_have_changed_are_told_until_the_owner_accepts(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    before = (place.site / "federation.json").read_bytes()
+    add(place.out, "b")
+    log = (place.hub / LOG).read_bytes()
+    monkeypatch.setattr(Answers, "log", log)
+    (line,) = faults(check_site(place.site)).values()
+    assert "b is new (SHA256:" in line
+    head = line.rpartition(" --log ")[2].strip("`")
+    assert head == hashlib.sha256(log.splitlines(keepends=True)[-1]).hexdigest()[:HEAD]
+    assert (place.site / "federation.json").read_bytes() == before
+    accept(place.site, head)
+    assert faults(check_site(place.site)) == {}
+
+
+def test_a_hub_with_a_site_that_the_log_does_not_name_is_told(place: Place):
+    other = public_of(new_key()).decode()
+    path = place.hub / "hub.toml"
+    text = path.read_text().replace('names = ["a"]', 'names = ["a", "b"]')
+    path.write_text(f'{text}b = """{other}"""\n')
+    assert "b is new (SHA256:" in faults(check_hub(place.hub))["federation's log"]
+
+
+def test_each_federation_of_a_site_is_checked(place: Place):
+    """The second one is of another authority, at a hub that this one's certificate is not for."""
+    make_deployment(place.out.parent / "g", Deployment(sites=("a",), port=place.server.server_port))
+    other, settings = place.out.parent / "g/sites/a", place.site / "site.toml"
+    settings.write_text(f'{settings.read_text()}\n[federation.trial]\nfolder = "{other}"\n')
+    texts = faults(check_site(place.site))
+    assert "vouches for" in texts.pop("trial: hub's certificate")
+    assert "expected a node at" in texts.pop("trial: node")
+    assert all(line.startswith("not seen") for line in texts.values()), texts
+    (other / "federation.json").unlink()
+    assert "panas deploy init" in faults(check_site(place.site))["folder trial"]

@@ -10,10 +10,12 @@ import pytest
 
 from dprbft.engines.deploy import folders
 from dprbft.engines.deploy.certificates import fits, look, vouches
-from dprbft.engines.deploy.folders import Deployment, make_deployment, renew
+from dprbft.engines.deploy.change import renew
+from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.settings import NODES, bracketed, flower_hub, read_federation
 from dprbft.engines.deploy.start import hub_part, site_parts, start_hub
 from dprbft.secure_sum.identity import public_of
+from dprbft.site.directory import SiteSettings, write_site
 from panas.runtime.errors import BadInput
 from panas.runtime.store import Busy, exclusive
 
@@ -139,7 +141,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*anything: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(folders, "_write_site", full)
+    monkeypatch.setattr(folders, "write_site", full)
     with pytest.raises(OSError, match="no space"):
         make_deployment(tmp_path / "new", Deployment(sites=("a",)))
     assert list(tmp_path.iterdir()) == []
@@ -175,6 +177,8 @@ def test_what_is_started_has_this_folders_files(out: Path):
     hub = hub_part(flower_hub(out / "hub")).command
     assert {"--ssl-keyfile", str(out / "hub/hub.key"), "8443", "0.0.0.0"} <= {*hub}
     assert "--insecure" not in hub
+    settings = SiteSettings(name="a", data="data.npz", epsilon=1.0, delta=1e-5)
+    write_site(out / "sites/a", settings)
     node, relay = site_parts(out / "sites/a")
     assert str(out / "sites/a") in node.command
     assert {"hub.example.org:8443", str(out / "sites/a/node.key")} <= {*relay.command}

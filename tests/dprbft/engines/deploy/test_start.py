@@ -15,6 +15,7 @@ from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.deploy.start import Part, start_site
 from dprbft.engines.node.call import SOCKET
+from dprbft.site.directory import FederationShare, SiteSettings, write_site
 from panas.runtime.errors import BadInput, PanasError
 
 
@@ -43,9 +44,36 @@ def test_a_relay_that_ends_is_started_again_until_the_node_ends(
 
 def test_a_node_is_told_to_end_with_what_starts_it(tmp_path: Path):
     make_deployment(tmp_path / "f", Deployment(sites=("a",)))
-    node, relay = start.site_parts(tmp_path / "f/sites/a")
+    site, settings = (
+        tmp_path / "f/sites/a",
+        SiteSettings(name="a", data="data.npz", epsilon=1.0, delta=1e-5),
+    )
+    write_site(site, settings)
+    node, relay = start.site_parts(site)
     assert node.command[-2:] == ("--parent", str(os.getpid()))
     assert f"--with-parent={os.getpid()}" in relay.command
+
+
+def test_a_site_connects_to_the_hub_of_each_of_its_federations(tmp_path: Path):
+    for name, port in (("f", 8001), ("g", 8002)):
+        make_deployment(tmp_path / name, Deployment(sites=("a",), port=port))
+    site, other = tmp_path / "f/sites/a", tmp_path / "g/sites/a"
+    settings = SiteSettings(
+        name="a",
+        data="data.npz",
+        epsilon=1.0,
+        delta=1e-5,
+        federation={"g": FederationShare(folder=str(other))},
+    )
+    write_site(site, settings)
+    node, first, second = start.site_parts(site)
+    assert (node.name, first.name, second.name) == ("node", "relay", "relay of g")
+    for part, folder, port in ((first, site, 8001), (second, other, 8002)):
+        assert {f"localhost:{port}", str(folder / SOCKET), str(folder / "ca.crt")} <= {
+            *part.command
+        }
+        assert str(folder / "node.key") in part.command
+        assert part.flower == folder / "flower"
 
 
 @pytest.mark.slow

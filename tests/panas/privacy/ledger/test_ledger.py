@@ -11,7 +11,8 @@ from ledgers import BUDGET, MOMENTS, charge
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, SampledGaussian, Unprotected
-from panas.privacy.ledger.account import totals
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Allotment, as_gaussian, totals
 from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.charge import Receipt
 from panas.privacy.ledger.ledger import Ledger
@@ -199,3 +200,57 @@ def test_the_receipt_comes_after_the_line_is_on_disk(
     assert lines_at_receipt == [3]
     head = json.loads(ledger.path.with_suffix(".head").read_bytes())
     assert head["count"] == 3
+
+
+def gaussian_of(epsilon: float) -> Gaussian:
+    """The Gaussian that costs so much at the budget's delta."""
+    return as_gaussian(Budget(epsilon, BUDGET.delta))
+
+
+def two_hubs(path: Path) -> dict[str, Ledger]:
+    """Ledgers of runs of two hubs, which may spend epsilon 1 and 2 of 2.5."""
+    Ledger(path).open_account(Budget(2.5, BUDGET.delta))
+    parts = {"": ("first", 1.0), "b": ("second", 2.0)}
+    ledgers = {}
+    for run in ("x", "y", "b:x", "b:y"):
+        prefix = run.rpartition(":")[0]
+        hub, epsilon = parts[prefix]
+        part = Allotment(hub, prefix, Budget(epsilon, BUDGET.delta))
+        ledger = Ledger(path, run, allotment=part)
+        ledgers[run] = ledger.begin_run(run, part.budget)
+    return ledgers
+
+
+def test_runs_of_one_hub_stay_within_its_part_and_all_within_the_budget(tmp_path: Path):
+    """All have begun before any is charged: no share is set aside, and each charge is checked."""
+    ledgers = two_hubs(tmp_path / "ledger.jsonl")
+    charge(ledgers["x"], gaussian_of(0.99))
+    with pytest.raises(BudgetExhausted, match=r"the runs of hub first on .* within epsilon 1"):
+        charge(ledgers["y"], gaussian_of(0.5))
+    charge(ledgers["b:x"], gaussian_of(1.9))
+    with pytest.raises(BudgetExhausted, match="the runs of hub second on"):
+        charge(ledgers["b:y"], gaussian_of(1.0))
+    account = Ledger(tmp_path / "ledger.jsonl").account()
+    assert [e.charge.run for e in account.entries] == ["x", "b:x"]
+    assert 1.9 < account.spent() <= 2.5
+
+
+def test_a_hub_whose_part_is_spent_begins_no_run_and_is_named(tmp_path: Path):
+    ledgers = two_hubs(tmp_path / "ledger.jsonl")
+    charge(ledgers["b:x"], gaussian_of(1.9))
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    with pytest.raises(BudgetExhausted, match=r"left of 2 for hub second \(site.toml\), got 1 "):
+        ledgers["b:x"].begin_run("b:z", Budget(1.0, BUDGET.delta))
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+    ledgers["x"].begin_run("z", Budget(0.5, BUDGET.delta))
+
+
+def test_the_budget_for_life_holds_even_where_parts_add_up_to_more(tmp_path: Path):
+    ledgers = two_hubs(tmp_path / "ledger.jsonl")
+    path = tmp_path / "ledger.jsonl"
+    wide = Ledger(path, "x", allotment=Allotment("first", "", Budget(2.4, BUDGET.delta)))
+    wide = wide.begin_run("x", Budget(2.4, BUDGET.delta))
+    charge(wide, gaussian_of(2.3))
+    with pytest.raises(BudgetExhausted, match="the data of"):
+        charge(ledgers["b:x"], gaussian_of(1.9))
+    assert Ledger(path).account().spent() <= 2.5

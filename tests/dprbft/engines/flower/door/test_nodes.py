@@ -41,11 +41,21 @@ def test_a_registered_key_is_a_node_by_the_name_of_its_site(nodes: Nodes):
     assert nodes.skews() == {"north": pytest.approx(1.5, abs=0.5)}
 
 
-def test_a_key_is_registered_once_and_for_one_site(nodes: Nodes):
+def test_who_is_named_no_more_or_has_another_key_is_let_out(nodes: Nodes):
+    first, second, third = (public_of(new_key()) for _ in range(3))
+    assert nodes.register({"north": first, "south": second}) == []
+    ids = {name: info.node_id for name, info in nodes.infos().items()}
+    assert nodes.register({"north": first, "south": third}) == [ids["south"]]
+    assert nodes.infos()["north"].node_id == ids["north"]
+    assert nodes.infos()["south"].public_key == third
+    assert nodes.register({"south": third}) == [ids["north"]]
+    assert set(nodes.states()) == {"south"}
+
+
+def test_a_key_is_one_site_s_and_no_other_s(nodes: Nodes):
     public = public_of(new_key())
     nodes.register({"north": public})
-    nodes.register({"north": public, "south": public_of(new_key())})
-    assert set(nodes.states()) == {"north", "south"}
-    for keys in ({"west": public}, {"west": b"no key"}):
+    for keys in ({"north": public, "west": public}, {"north": public, "west": b"no key"}):
         with pytest.raises(BadInput, match="expected a key of site west"):
             nodes.register(keys)
+    assert set(nodes.states()) == {"north"}

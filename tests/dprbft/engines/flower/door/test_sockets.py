@@ -17,7 +17,16 @@ pytest.importorskip("uvicorn")
 from dprbft.engines.deploy.certificates import new_authority, new_certificate
 from dprbft.engines.flower.door import control, sockets
 from dprbft.engines.flower.door.requests import answer
-from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, Hall, Program, Server, serve, tls_of
+from dprbft.engines.flower.door.sockets import (
+    CONTROL,
+    PUBLIC,
+    Certificate,
+    Hall,
+    Program,
+    Server,
+    serve,
+    tls_of,
+)
 from dprbft.engines.node.call import bound
 
 PATIENCE = 0.4
@@ -29,7 +38,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         return
     visit = scope["state"]["visit"]
     if scope["path"] == "/known":
-        visit.known()
+        visit.known(1)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": visit.door.encode()})
 
@@ -173,6 +182,69 @@ def test_the_control_socket_is_its_owners_and_speaks_without_tls(
             link.connect(str(path))
             assert b"control" in said(link, "/anything")
     assert not path.exists()
+
+
+def test_connections_of_a_removed_node_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def forgetting(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/forget":
+            scope["state"]["visit"].hall.forget(1)
+        await app(scope, receive, send)
+
+    with up(tmp_path, monkeypatch, tls=True, app=forgetting) as server:
+        monkeypatch.setattr(sockets, "PATIENCE", 60.0)
+        known, stranger = (secured(server, tmp_path) for _ in range(2))
+        assert b"public" in said(known, "/known")
+        assert [*server.hall.known.values()] == [1]
+        assert b"public" in said(stranger, "/forget")
+        assert closed(known) < 5
+        assert (server.hall.known, server.hall.closed) == ({}, {"removed": 1})
+        assert b"public" in said(stranger, "/health")
+
+
+def shown(tls: ssl.SSLContext) -> bytes:
+    """The certificate that a new connection is shown."""
+    ours, theirs = socket.socketpair()
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    def serve_one() -> None:
+        with suppress(OSError), tls.wrap_socket(theirs, server_side=True) as link:
+            link.recv(1)
+
+    thread = threading.Thread(target=serve_one)
+    thread.start()
+    with trust.wrap_socket(ours) as link:
+        result = link.getpeercert(binary_form=True) or b""
+    thread.join(20)
+    return result
+
+
+def test_a_new_certificate_is_shown_without_a_restart_once_its_key_fits(tmp_path: Path):
+    authority, lines = new_authority(1), list[str]()
+    files = tmp_path / "hub.crt", tmp_path / "hub.key"
+    pairs = [new_certificate(authority, "localhost", 1) for _ in range(2)]
+    for path, content in zip(files, (pairs[0].certificate, pairs[0].key), strict=True):
+        path.write_bytes(content)
+    made = Certificate(str(files[0]), str(files[1]), lines.append)
+    first = shown(made.tls)
+    made.look()
+    assert (shown(made.tls), lines) == (first, [])
+    replaced(files[0], pairs[1].certificate)
+    made.look()
+    assert shown(made.tls) == first
+    (line,) = lines
+    assert line.startswith("the new certificate is not shown")
+    replaced(files[1], pairs[1].key)
+    made.look()
+    assert shown(made.tls) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode()) != first
+    made.look()
+    assert lines[1:] == ["a new certificate is shown from now on"]
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """Another file of that name, as `write_bytes` of the store leaves it."""
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
 
 
 def test_what_the_door_says_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
