@@ -98,6 +98,10 @@ class SiteSettings(Section):
     # what hubs may leave here: beginnings of runs in the ledger, and GiB below runs/
     run_limit: Annotated[int, Field(ge=1)] = 1000
     disk_limit: Annotated[float, Field(gt=0)] = 20.0
+    # where the node answers /metrics: HOST:PORT, or a path of a Unix socket; None: nowhere
+    metrics: str | None = None
+    metrics_budget: bool = False  # whether they show what the budget is, and what is left of it
+    log_format: Literal["text", "json"] = "text"  # of what the node writes to stderr
     # federations that the site takes part in, by a name of the owner's (dprbft.site.federations)
     federation: dict[Named, FederationShare] = Field(default_factory=dict)
 

@@ -18,11 +18,21 @@ from dprbft.config.hub import HUB
 from dprbft.engines.deploy.log import LOG
 from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.register import register
-from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
+from dprbft.engines.deploy.settings import (
+    CA,
+    HUB_LOG,
+    NODE_KEY,
+    NODES,
+    Hub,
+    flower_hub,
+    read_federation,
+)
 from dprbft.engines.flower.hub import answers, raise_open_files, say, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
+from dprbft.engines.watch.serve import parsed_address
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.log import FORMAT
 from panas.runtime.store import exclusive
 
 UP = 60.0
@@ -40,6 +50,7 @@ class Part:
     name: str
     command: tuple[str, ...]
     flower: Path
+    log_format: str = "text"  # of its stderr
 
 
 def hub_part(hub: Hub) -> Part:
@@ -51,8 +62,12 @@ def hub_part(hub: Hub) -> Part:
         *("--ssl-keyfile", str(hub.path(s.key))),
     )
     listen = ("--host", s.bind, "--port", str(s.port))
-    own = (with_parent(), f"--log={hub.folder / LOG}")
-    return Part("hub", _python("dprbft.engines.flower.hub", *own, *listen, *files), hub.home)
+    seen = [f"--log={hub.folder / LOG}", f"--hub-log={hub.folder / HUB_LOG}"]
+    if s.metrics:
+        at = parsed_address(s.metrics)
+        seen.append(f"--hub-metrics={hub.path(at) if isinstance(at, Path) else s.metrics}")
+    command = _python("dprbft.engines.flower.hub", with_parent(), *listen, *files, *seen)
+    return Part("hub", command, hub.home, s.log_format)
 
 
 def site_parts(folder: Path) -> tuple[Part, ...]:
@@ -64,12 +79,13 @@ def site_parts(folder: Path) -> tuple[Part, ...]:
     node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
     named = {each.folder: each.name for each in memberships(folder, settings)}
     relays = [
-        _relay(at, "relay" if at == folder else f"relay of {name}") for at, name in named.items()
+        _relay(at, "relay" if at == folder else f"relay of {name}", settings.log_format)
+        for at, name in named.items()
     ]
     return Part("node", node, folder / "flower"), *relays
 
 
-def _relay(folder: Path, name: str) -> Part:
+def _relay(folder: Path, name: str, log_format: str) -> Part:
     command = _python(
         "dprbft.engines.flower.site",
         *(with_parent(), "--socket", str(folder / SOCKET)),
@@ -77,7 +93,7 @@ def _relay(folder: Path, name: str) -> Part:
         *("--root-certificates", str(folder / CA)),
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),
     )
-    return Part(name, command, folder / "flower")
+    return Part(name, command, folder / "flower", log_format)
 
 
 def start_hub(folder: Path) -> None:
@@ -159,7 +175,9 @@ class _Processes:
     def _start(self, part: Part) -> None:
         os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
         self._running[part.name] = subprocess.Popen(
-            part.command, env=environment(part.flower), stdin=subprocess.DEVNULL
+            part.command,
+            env=environment(part.flower) | {FORMAT: part.log_format},
+            stdin=subprocess.DEVNULL,
         )
 
     def check(self, but: Sequence[Part] = ()) -> None:

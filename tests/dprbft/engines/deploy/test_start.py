@@ -12,10 +12,11 @@ from node_sites import owned_site
 
 from dprbft.engines.deploy import start
 from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.deploy.start import Part, start_site
 from dprbft.engines.node.call import SOCKET
 from dprbft.site.directory import FederationShare, SiteSettings, write_site
-from panas.runtime.errors import PanasError
+from panas.runtime.errors import BadInput, PanasError
 
 
 @pytest.mark.slow
@@ -101,3 +102,19 @@ def test_a_node_ends_when_what_started_it_is_killed(early: bool, tmp_path: Path)
         parent.wait()
         if is_running(child):
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_hub_is_told_where_it_logs_and_answers_metrics(tmp_path: Path):
+    make_deployment(tmp_path / "f", Deployment(sites=("a",)))
+    folder = tmp_path / "f/hub"
+    assert not [x for x in start.hub_part(flower_hub(folder)).command if "metrics" in x]
+    path, text = folder / "hub.toml", (folder / "hub.toml").read_text()
+    for given, told in (("9101", "9101"), ("m.sock", str(folder / "m.sock"))):
+        own = f'metrics = "{given}"\nlog_format = "json"\n[keys]'
+        path.write_text(text.replace("[keys]", own))
+        part = start.hub_part(flower_hub(folder))
+        assert part.command[-2:] == (f"--hub-log={folder / 'hub.log'}", f"--hub-metrics={told}")
+        assert part.log_format == "json"
+    path.write_text(text.replace("[keys]", 'metrics = "here"\n[keys]'))
+    with pytest.raises(BadInput, match="expected metrics as HOST:PORT"):
+        start.hub_part(flower_hub(folder))
