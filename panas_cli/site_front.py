@@ -291,11 +291,16 @@ def status(
     site: SiteFolder = None,
     hub: HubFolder = None,
     run: Annotated[Path | None, Option(help="A run directory of this hub.")] = None,
+    live: Annotated[bool, Option("--live", help="Refresh every few seconds; q ends it.")] = False,
     json: Json = False,
 ) -> None:
     """Show who is connected, the round, and what releases cost; at a site, its own ledger."""
     folder = one_of(site, hub)
-    if site:
+    if live and json:
+        raise BadInput("expected --live or --json, got both; give one")
+    if live:
+        commands.sites.live.live(folder, run, of_site=site is not None)
+    elif site:
         commands.sites.status.of_site(folder, json=json)
     else:
         commands.sites.status.of_hub(folder, run, json=json)

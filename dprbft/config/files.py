@@ -14,6 +14,7 @@ from dprbft.config.flat import Section, flatten
 from dprbft.config.presets import FIRST_RUN, PRESETS
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings, Privacy
+from dprbft.config.toml import read_toml
 from dprbft.config.where import is_path
 from panas.data.torchvision_sets import NAMES
 from panas.features.encoders.files import absolute
@@ -194,16 +195,6 @@ def _key(location: tuple[int | str, ...]) -> str:
         if rest[0] in prefixes:
             rest = [prefixes[rest[0]] + (rest[1] if rest[1:] else "*"), *rest[2:]]
     return ".".join((section, *rest)).removesuffix(".*")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The nested dictionary of a TOML file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as e:
-        raise BadInput(f"expected a configuration file at {path}, got none; check the path") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
 
 
 def load_config(run: Path) -> RunConfig:

@@ -7,7 +7,7 @@ setting has one type and one default, those of the dataclass that its user takes
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,9 @@ from pydantic import (
 )
 
 from panas.runtime.errors import BadInput
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""Of a site."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from dprbft.config.files import read_toml
-from dprbft.config.flat import Section, validated
-from dprbft.config.sections import Name
+from dprbft.config.flat import Name, Section, validated
+from dprbft.config.toml import read_toml
 from panas.runtime.errors import BadInput
 
 HUB = "hub.toml"

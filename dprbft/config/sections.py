@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from dprbft.config.families import Family, family_of, method_names
-from dprbft.config.flat import Flat, Section, about
+from dprbft.config.flat import Flat, Name, Section, about
 from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace, space_of
 from panas.data.load import DataSettings
@@ -24,7 +24,6 @@ Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (

@@ -103,6 +103,16 @@ class Late(BadInput):
         self.verb = verb  # of the request that it answers
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What a call has carried: bytes of all frames down and up, and each site's code."""
+
+    verb: Verb
+    down_bytes: int
+    up_bytes: int
+    codes: Mapping[str, Code]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Framed:
     """An `Engine` over a carrier. BadInput if a name of the run or a site cannot cross.
@@ -120,8 +130,7 @@ class Framed:
     keys: Mapping[str, bytes] | None = None
     caps: Mapping[Verb, int] = field(default_factory=dict)
     refused: Callable[[str, Verb, BadInput], None] = lambda site, verb, why: None
-    # hears what a call has carried: its verb, bytes of the frames down, and of those up
-    carried: Callable[[Verb, int, int], None] = lambda verb, down, up: None
+    carried: Callable[[Carried], None] = lambda call: None  # hears what a call has carried
     _past: dict[str, Verb] = field(default_factory=dict)  # what a nonce was of, the oldest first
     # digests of the public files that a site has joined with
     _has: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -158,6 +167,7 @@ class Framed:
             if self.keys is None or name in self.keys
         }
         up, cap = 0, min(self._cap(verb) + AROUND, MAX_FRAME)
+        codes = dict.fromkeys(frames, Code.ABSENT)
         try:
             for name, content in self.carrier.carry(frames, self.seconds, cap) if frames else ():
                 up += len(content)
@@ -169,13 +179,14 @@ class Framed:
                     self.refused(name if name in self.names else "", of, e)
                     continue
                 self._pass(answer.nonce, verb)
-                yield waiting.pop(name), Reply(Code(answer.code), answer.content)
+                codes[name] = Code(answer.code)
+                yield waiting.pop(name), Reply(codes[name], answer.content)
                 if not frames.keys() & waiting.keys():
                     break
         finally:
             for request in waiting.values():
                 self._pass(request.nonce, verb)
-            self.carried(verb, sum(map(len, frames.values())), up)
+            self.carried(Carried(verb, sum(map(len, frames.values())), up, codes))
         for request in waiting.values():
             yield request, Reply(Code.ABSENT)
 

@@ -1,7 +1,7 @@
 """A run directory: made, or opened again, by one process or by several."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from dprbft.run.sites.known import Local
 from dprbft.run.sites.plan import SitesPlan, plan_sites
 from dprbft.run.sites.remote import Remote
 from dprbft.run.view import RunView
+from dprbft.server.events import RoundBegun, RoundEnded
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
@@ -44,6 +45,7 @@ class OpenRun:
     listener: Listener = lambda event: None
     elsewhere: Remote | None = None  # what it knows of sites that are not on this machine
     minimum: int = 1  # sites that it begins with, at least, and of a round
+    rounds: Callable[[RoundBegun | RoundEnded], None] = lambda event: None  # hears of each round
 
     @property
     def sites(self) -> Local | Remote:

@@ -91,6 +91,8 @@ def _tell(run: OpenRun, event: server_events.Event) -> None:
         name = run.sites.names[event.site]
         path = paths.refused_file(paths.server_folder(run.folder))
         append_note(path, site=name, verb=Verb.ROUND, reason=event.refused)
+    if isinstance(event, server_events.RoundBegun | server_events.RoundEnded):
+        run.rounds(event)
     described = {"join": _joined, "train": _seen}[run.config.federation.family.exchange]
     if seen := described(run, event):
         run.listener(seen)
@@ -132,3 +134,5 @@ def _seen(run: OpenRun, event: server_events.Event) -> events.Event | None:
             return events.SiteMissed(names[i], round, "reply" if refused else run.sites.why(i))
         case server_events.RoundEnded(round, rounds, sites):
             return events.RoundEnded(round, rounds, run.sites.accuracy(sites))
+        case server_events.RoundBegun():
+            return None

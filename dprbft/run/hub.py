@@ -5,8 +5,9 @@ method. Nothing else of a site reaches it, so that its summary has no accuracy b
 shared head on public samples.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import torch
 
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
-from dprbft.engines.framed import Carrier, Framed, Late
+from dprbft.engines.framed import Carried, Carrier, Framed, Late
+from dprbft.engines.watch.hub import RunEvent
 from dprbft.messages import MAX_BYTES, Verb, largest_release
 from dprbft.paths import refused_file, server_folder, summary_file, traffic_file
 from dprbft.run.bookkeeping import is_done, seconds
@@ -27,11 +29,14 @@ from dprbft.run.sites.remote import Remote, Tolerant
 from dprbft.run.view import RunView
 from dprbft.secure_sum.release import masked_size
 from dprbft.server.calls import expected
+from dprbft.server.events import RoundBegun, RoundEnded
 from dprbft.server.records import RoundRecord, read_rounds
+from dprbft.server.sum_checkpoint import SumFiles
 from dprbft.server.updates import result_bytes
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.account import number
+from panas.privacy.ledger.charge import assumption
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.runtime.store import append_note, read_json, write_json
@@ -54,17 +59,11 @@ class Traffic:
     server: Path  # the server's folder
     _waiting: dict[Verb, tuple[int, int]] = field(default_factory=dict)
 
-    def note(self, verb: Verb, down: int, up: int) -> None:
-        """Count a call; greetings are written with what comes after them.
-
-        Args:
-            verb: of the call.
-            down: bytes that were sent to sites.
-            up: bytes that came from them.
-        """
-        before = self._waiting.get(verb, (0, 0))
-        self._waiting[verb] = before[0] + down, before[1] + up
-        if verb in GREETINGS:
+    def note(self, call: Carried) -> None:
+        """Count a call; greetings are written with what comes after them."""
+        before = self._waiting.get(call.verb, (0, 0))
+        self._waiting[call.verb] = before[0] + call.down_bytes, before[1] + call.up_bytes
+        if call.verb in GREETINGS:
             return
         result = carried(self.server)
         for each, (more_down, more_up) in self._waiting.items():
@@ -73,6 +72,54 @@ class Traffic:
         record = {v: {"down_bytes": d, "up_bytes": u} for v, (d, u) in result.items()}
         write_json(traffic_file(self.server), {"carried": record})
         self._waiting.clear()
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How a hub reaches its sites: what brings frames, the keys that sign answers, who watches."""
+
+    carrier: Carrier
+    keys: Mapping[str, bytes] | None = None  # public ones (PEM), by site; None: nothing is signed
+    watch: Callable[[RunEvent], None] = lambda event: None  # hears what an operator may count
+
+
+@dataclass
+class Watch:
+    """Tells who watches a run what its hub sees: calls, refused answers, rounds and their time."""
+
+    run: str
+    tell: Callable[[RunEvent], None]
+    _begun: float = 0.0
+
+    def call(self, call: Carried) -> None:
+        """Tell of a call, unless it asked nobody."""
+        codes = {site: code.name for site, code in call.codes.items()}
+        if not codes:
+            return
+        event = RunEvent(kind="call", run=self.run, verb=call.verb.value, codes=codes)
+        self.tell(replace(event, down=call.down_bytes, up=call.up_bytes))
+
+    def refused(self, site: str, verb: Verb, error: BadInput) -> None:
+        """Tell of an answer that was refused, and what it should have been.
+
+        Args:
+            site: whose it is; empty where that is not known.
+            verb: of the request.
+            error: why.
+        """
+        event = RunEvent(kind="refused", run=self.run, site=site, verb=verb.value)
+        late = isinstance(error, Late)
+        self.tell(replace(event, reason=expected(error), late=late))
+
+    def round(self, event: RoundBegun | RoundEnded) -> None:
+        """Tell of a round; once it has ended, how long it took."""
+        now = time.monotonic()
+        if isinstance(event, RoundBegun):
+            self._begun = now
+            self.tell(RunEvent(kind="round_begun", run=self.run, round=event.round))
+        else:
+            seconds, number = now - self._begun, event.round
+            self.tell(RunEvent(kind="round_ended", run=self.run, round=number, seconds=seconds))
 
 
 def carried(server: Path) -> dict[str, tuple[int, int]]:
@@ -86,9 +133,8 @@ def open_hub(
     run: Path,
     config: RunConfig,
     hub: HubSettings,
-    carrier: Carrier,
+    wire: Wire,
     *,
-    keys: dict[str, bytes] | None = None,
     listener: Listener = lambda event: None,
 ) -> OpenRun:
     """A run over sites that a carrier brings frames to; its directory is made already.
@@ -99,29 +145,35 @@ def open_hub(
         run: the run's directory.
         config: of the run, with sites elsewhere.
         hub: names of the sites, deadlines and limits.
-        carrier: brings frames to the sites.
-        keys: the sites' public keys (PEM), by name; None where nothing is signed.
+        wire: brings frames to the sites.
         listener: called with each event of the run.
     """
-    sites = Remote(RunView(run, config), hub.minimum)
+    sites, name = Remote(RunView(run, config), hub.minimum), run.resolve().name
+    traffic, watch = Traffic(server_folder(run)), Watch(name, wire.watch)
 
-    def refuse(name: str, verb: Verb, error: BadInput) -> None:
+    def refuse(site: str, verb: Verb, error: BadInput) -> None:
         reason, path = expected(error), refused_file(server_folder(run))
-        append_note(path, site=name, verb=verb, reason=reason)
+        append_note(path, site=site, verb=verb, reason=reason)
+        watch.refused(site, verb, error)
         if not isinstance(error, Late):
-            sites.note_bad(name)
+            sites.note_bad(site)
+
+    def note(call: Carried) -> None:
+        traffic.note(call)
+        watch.call(call)
 
     framed = Framed(
-        carrier=carrier,
-        run=run.resolve().name,
+        carrier=wire.carrier,
+        run=name,
         names=sites.names,
         seconds=hub.deadline,
-        keys=keys,
+        keys=wire.keys,
         caps=answer_caps(run, config),
         refused=refuse,
-        carried=Traffic(server_folder(run)).note,
+        carried=note,
     )
-    return OpenRun(run, config, Tolerant(framed, sites), listener, sites, hub.minimum)
+    engine = Tolerant(framed, sites)
+    return OpenRun(run, config, engine, listener, sites, hub.minimum, rounds=watch.round)
 
 
 def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
@@ -172,11 +224,21 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
             "carried_down_bytes": sum(down for down, _ in frames.values()),
             "carried_up_bytes": sum(up for _, up in frames.values()),
         },
+        "trust": trust_of(run),
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
     }
     write_json(summary_file(run), summary)
     return summary
+
+
+def trust_of(run: Path) -> dict[str, Any] | None:
+    """What the secure sum of a run rests on; None where there was none."""
+    opened = SumFiles(server_folder(run)).opened()
+    if opened is None:
+        return None
+    n, t = len(opened.plan.sites), opened.plan.missing
+    return {"sites": n, "missing": t, "assumption": assumption(t, n)}
 
 
 def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:

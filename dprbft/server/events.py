@@ -29,6 +29,13 @@ class SiteAbsent:
 
 
 @dataclass(frozen=True)
+class RoundBegun:
+    """A round has begun."""
+
+    round: int
+
+
+@dataclass(frozen=True)
 class RoundEnded:
     """A round of so many has ended."""
 
@@ -37,5 +44,5 @@ class RoundEnded:
     sites: tuple[int, ...]  # those that were asked
 
 
-Event = SiteReady | SiteTrained | SiteAbsent | RoundEnded
+Event = SiteReady | SiteTrained | SiteAbsent | RoundBegun | RoundEnded
 Listener = Callable[[Event], None]

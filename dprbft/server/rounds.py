@@ -16,7 +16,7 @@ from dprbft.engines.protocol import Engine, SiteRefusal
 from dprbft.messages import Broadcast, Code, Release, digest_of
 from dprbft.server.calls import ready_sites, receive, send_answers
 from dprbft.server.checkpoint import ServerFiles
-from dprbft.server.events import Listener, RoundEnded
+from dprbft.server.events import Listener, RoundBegun, RoundEnded
 from dprbft.server.records import RoundRecord, read_rounds
 from panas.runtime.seeds import stream
 
@@ -74,6 +74,7 @@ class Server:
         return ready_sites(self.engine, self.listener, messages, 0 if first else round)
 
     def _round(self, round: int, chosen: Sequence[int], asked: frozenset[int]) -> None:
+        self.listener(RoundBegun(round))
         began = time.perf_counter()
         absent = self._receive(round, chosen, asked)
         present = [site for site in chosen if site not in absent]

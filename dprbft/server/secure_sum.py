@@ -35,7 +35,14 @@ from dprbft.secure_sum.shares import DEALT_BYTES, TAGS_BYTES
 from dprbft.secure_sum.total import total
 from dprbft.server.calls import expected, send_answers
 from dprbft.server.checkpoint import ServerFiles
-from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
+from dprbft.server.events import (
+    Listener,
+    RoundBegun,
+    RoundEnded,
+    SiteAbsent,
+    SiteReady,
+    SiteTrained,
+)
 from dprbft.server.records import RoundRecord
 from dprbft.server.sum_checkpoint import SUM, Opened, SumFiles
 from panas.privacy.release.estimate import Moments
@@ -78,6 +85,7 @@ class SumServer:
         self.files.repair()
         if self.files.latest():
             return
+        self.listener(RoundBegun(ROUND))
         if not self.files.answered(ROUND):
             everyone, (result, present) = range(self.config.federation.clients), self._sum()
             absent = [site for site in everyone if site not in present]

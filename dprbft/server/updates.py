@@ -18,7 +18,7 @@ from dprbft.engines.protocol import Engine, SiteRefusal
 from dprbft.messages import Code, digest_of
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.calls import ready_sites, receive, send_answers
-from dprbft.server.events import Listener, RoundEnded
+from dprbft.server.events import Listener, RoundBegun, RoundEnded
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
@@ -76,6 +76,7 @@ class UpdateServer:
         return ready
 
     def _round(self, number: int, asked: frozenset[int], chosen: Sequence[int]) -> None:
+        self.listener(RoundBegun(number))
         began, memory = time.perf_counter(), self._memory(number - 1)
         arrived = {i for i in chosen if self._path(number, i).exists()}
         orders = self._orders(memory, sorted(asked | arrived), number)

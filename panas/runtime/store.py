@@ -16,14 +16,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from safetensors import SafetensorError
-from safetensors.torch import load as from_safetensors
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
 
 from panas.runtime.errors import BadInput
+
+if TYPE_CHECKING:  # torch takes seconds to load, and most files hold no tensor
+    import torch
 
 CHECKSUM = "sha256"
 
@@ -74,12 +74,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return body
 
 
-def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+def pack_tensors(tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str]) -> bytes:
     """Named tensors with text metadata and a checksum of both, as safetensors."""
+    from safetensors.torch import save
+
     content = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     notes = dict(metadata)
     notes[CHECKSUM] = _tensor_digest(content, notes)
-    return _ordered(to_safetensors(content, notes))
+    return _ordered(save(content, notes))
 
 
 def _ordered(content: bytes) -> bytes:
@@ -92,16 +94,20 @@ def _ordered(content: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[end:]
 
 
-def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+def parse_tensors(content: bytes) -> tuple[dict[str, "torch.Tensor"], dict[str, str]]:
     """Tensors and metadata, not checked any further; `ValueError` if they do not decode."""
+    from safetensors.torch import load
+
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return from_safetensors(content), dict(header.get("__metadata__") or {})
+        return load(content), dict(header.get("__metadata__") or {})
     except (SafetensorError, AttributeError, RecursionError) as e:
         raise ValueError("not safetensors") from e
 
 
-def unpack_tensors(content: bytes, origin: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def unpack_tensors(
+    content: bytes, origin: Path
+) -> tuple[dict[str, "torch.Tensor"], dict[str, str]]:
     """Read what `pack_tensors` made; `origin` is named in the error."""
     try:
         tensors, notes = parse_tensors(content)
@@ -112,7 +118,9 @@ def unpack_tensors(content: bytes, origin: Path) -> tuple[dict[str, Tensor], dic
     return tensors, notes
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str]
+) -> None:
     """Write named tensors with text metadata and a checksum of both.
 
     Args:
@@ -123,12 +131,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     write_bytes(path, pack_tensors(tensors, metadata))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(path: Path) -> tuple[dict[str, "torch.Tensor"], dict[str, str]]:
     """Read what `write_tensors` wrote; a missing, edited or damaged file is `BadInput`."""
     return unpack_tensors(read_bytes(path), path)
 
 
-def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def under(tensors: Mapping[str, "torch.Tensor"], prefix: str) -> dict[str, "torch.Tensor"]:
     """The tensors whose names begin so, by the rest of their names."""
     return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
@@ -242,7 +250,7 @@ def _json_digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _tensor_digest(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
+def _tensor_digest(tensors: Mapping[str, "torch.Tensor"], notes: Mapping[str, str]) -> str:
     digest = hashlib.sha256(json.dumps(dict(notes), sort_keys=True).encode())
     for name in sorted(tensors):
         t = tensors[name]

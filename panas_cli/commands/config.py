@@ -5,8 +5,9 @@ import math
 import textwrap
 from itertools import groupby
 
-from dprbft.config.files import merge, read_toml
+from dprbft.config.files import merge
 from dprbft.config.listing import Setting, Value, list_settings
+from dprbft.config.toml import read_toml
 from panas_cli.options import Request
 from panas_cli.text.printing import print_json, print_text
 

@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dprbft.config.files import build_config, first_run, read_run, read_toml, with_paths
+from dprbft.config.files import build_config, first_run, read_run, with_paths
 from dprbft.config.schema import RunConfig
+from dprbft.config.toml import read_toml
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import embeddings_folder, read_sites, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare

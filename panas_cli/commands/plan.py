@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dprbft.config.files import read_toml
 from dprbft.config.schema import RunConfig
+from dprbft.config.toml import read_toml
 from dprbft.methods import spending_planner
 from dprbft.methods.price import span
 from dprbft.run.directory import OpenRun

@@ -6,19 +6,20 @@ It reaches sites by this machine's processes, a hub's sockets, or Flower.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from attacks.audit.run import audit_run
 from dprbft.config.files import load_config
 from dprbft.config.hub import HubSettings, public_keys, read_hub, socket_paths
-from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
+from dprbft.engines.framed import AROUND, UnixCarrier
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
 from dprbft.paths import embeddings_folder, is_hub, read_sites, sites_file
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
-from dprbft.run.hub import answer_caps, open_hub
+from dprbft.run.hub import Wire, answer_caps, open_hub
 from dprbft.run.stages import (
     begin,
     event_counts,
@@ -75,15 +76,14 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
                 engine = held.enter_context(_engine(job, reach))
             else:
                 hub = read_hub(reach.hub)
-                carrier = held.enter_context(_carrier(job, display, reach.hub, hub))
+                wire = held.enter_context(_wire(job, display, reach.hub, hub))
         except PanasError:
             job.ground.restore()
             raise
         if reach.hub is None:
             yield OpenRun(job.run, job.config, engine, display.event)
         else:
-            keys = public_keys(reach.hub, hub)
-            yield open_hub(job.run, job.config, hub, carrier, keys=keys, listener=display.event)
+            yield open_hub(job.run, job.config, hub, wire, listener=display.event)
 
 
 def _engine(job: Job, reach: Reach) -> AbstractContextManager[Engine]:
@@ -99,14 +99,16 @@ def _engine(job: Job, reach: Reach) -> AbstractContextManager[Engine]:
 
 
 @contextmanager
-def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iterator[Carrier]:
+def _wire(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iterator[Wire]:
     """What brings frames to a hub's sites: their sockets where hub.toml names them, else Flower."""
+    keys = public_keys(folder, hub)
     if hub.sockets:
         most = max(answer_caps(job.run, job.config).values())
-        yield UnixCarrier(socket_paths(folder, hub), most + AROUND)
+        yield Wire(UnixCarrier(socket_paths(folder, hub), most + AROUND), keys)
         return
     from dprbft.engines.deploy.settings import flower_hub
     from dprbft.engines.flower.carrier import FlowerCarrier
+    from dprbft.engines.flower.door.control import tell
     from dprbft.engines.flower.link import Deployed
 
     result, names = flower_hub(folder), job.config.federation.remote
@@ -115,7 +117,7 @@ def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iter
     with FlowerCarrier(
         link, minimum=hub.minimum, patience=result.flower.patience, tell=display.say
     ) as carrier:
-        yield carrier
+        yield Wire(carrier, keys, partial(tell, result.home))
 
 
 NO_NETWORKS = (

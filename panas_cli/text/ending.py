@@ -233,7 +233,8 @@ def promised(result: Outcome) -> list[str]:
     lines = [f"Whoever sees {seen} is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
-        lines.append(f"This holds while {while_}; else {odds_text(result.local_odds)} times.")
+        odds = odds_text(result.local_odds)
+        lines.append(f"It trusts other sites ({while_}); else {odds} times.")
     return lines
 
 

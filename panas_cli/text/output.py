@@ -43,6 +43,12 @@ ELSEWHERE = (
     "`panas site show DIR`"
 )
 
+TRUSTED = (
+    "the other sites were trusted with this, and the server with making the head from the sum; "
+    "nobody was trusted with a single release"
+)
+"""Whom a secure sum trusted for what, after what it rests on."""
+
 
 def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     """The summary of a hub's run as text."""
@@ -71,6 +77,9 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
         f"down in {counted(summary['rounds'], 'round')}; with public files and all else "
         f"{up} up, {down} down"
     )
+    if trust := summary.get("trust"):
+        what = f"secure sum over {counted(trust['sites'], 'site')}"
+        print_words(f"{what}: holds while {trust['assumption']}; {TRUSTED}")
     print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v))
     print_text("")
     print_words(f"run directory: {run}")

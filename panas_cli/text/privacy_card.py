@@ -41,6 +41,11 @@ PURPOSES = {
     "shared head",
 }
 """What is paid for, by mechanism and who sees it."""
+COMPOSED = (
+    "with what is spent that composes to the budget at most, since the epsilon of several charges "
+    "is less than their sum"
+)
+"""Why what is spent and what is left come to more than the budget."""
 WIDTH = 80
 
 
@@ -190,11 +195,12 @@ def largest_request(site: SiteSettings, account: Account) -> float:
 
 def budget_line(site: SiteSettings, account: Account) -> str:
     """What a site's runs have spent of its budget, and what another may ask for."""
-    left = largest_request(site, account)
-    return (
+    spent, left = account.spent(), largest_request(site, account)
+    line = (
         f"epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
-        f"{figure(account.spent())} spent, a run may ask for {figure(left)}"
+        f"{figure(spent)} spent, a run may ask for {figure(left)}"
     )
+    return f"{line}; {COMPOSED}" if spent and spent + left > site.epsilon + 1e-3 else line
 
 
 def hub_lines(site: SiteSettings, account: Account) -> list[str]:

@@ -9,13 +9,15 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from elsewhere import charges, make_sites
-from federation import Federation, federation, wait_for
+from exposition import value_of
+from federation import METRICS, Federation, federation, wait_for
 
 from dprbft.engines.deploy.accept import look_at
 from dprbft.engines.deploy.certificates import Pair, new_certificate
@@ -23,13 +25,13 @@ from dprbft.engines.deploy.change import add, remove, renew, renew_key
 from dprbft.engines.deploy.probe import greet
 from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.hub import free_port
+from dprbft.engines.node.call import connected
 from dprbft.paths import declared_file, server_folder
 from dprbft.secure_sum.identity import new_key
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts
 from panas.runtime.store import read_json, read_lines
-from panas_cli.commands.sites.status import connected
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -100,6 +102,26 @@ def whole(made: Federation) -> Path:
     run = made.folder / "whole"
     lead(made, run)
     return run
+
+
+def metrics_at(folder: Path) -> str:
+    """What /metrics answers at a socket in a folder."""
+    with connected(folder / METRICS, time.monotonic() + 10) as link:
+        link.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: link.recv(1 << 16), b"")).decode().partition("\r\n\r\n")[2]
+
+
+def test_an_operator_sees_the_run_at_the_hub_and_at_a_site(made: Federation, whole: Path):
+    hub, site = metrics_at(made.out / "hub"), metrics_at(made.sites["a"])
+    rounds = ("panas_hub_rounds_begun_total", "panas_hub_rounds_ended_total")
+    assert [value_of(hub, name) for name in rounds] == [1, 1]
+    assert value_of(hub, "panas_hub_answers_total", site="a", verb="round", code="DONE") == 1
+    assert value_of(hub, "panas_hub_site_connected", site="a") == 1
+    assert abs(value_of(hub, "panas_hub_clock_skew_seconds", site="a")) < 5
+    assert value_of(site, "panas_node_answers_total", verb="round", code="DONE") == 1
+    assert "budget" not in site
+    events = [x["event"] for x in read_lines(made.out / "hub/hub.log") if x["run"] == "whole"]
+    assert {"round begun", "call", "round ended"} == set(events)
 
 
 def test_three_ways_come_to_one_head_and_to_the_same_ledgers(made: Federation, whole: Path):
@@ -197,8 +219,8 @@ def test_too_few_sites_are_one_line(made: Federation):
 
 
 def states(made: Federation) -> dict[str, str]:
-    """Each site's connection, as `panas deploy status` has it."""
-    return connected(made.hub) or {}
+    """Each site's connection, as the hub has it."""
+    return dict(state(made.hub.home)["connected"])
 
 
 def closed_for_removal(made: Federation) -> int:

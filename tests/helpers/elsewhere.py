@@ -23,7 +23,7 @@ from dprbft.methods import serve as verbs
 from dprbft.paths import SitePaths, ledger_file
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event
-from dprbft.run.hub import open_hub
+from dprbft.run.hub import Wire, open_hub
 from dprbft.run.stages import (
     begin,
     exchange_stage,
@@ -137,7 +137,9 @@ def opened(
     """A hub's run, made or opened again."""
     prepare(run, config, resume=resume)
     hub = HubSettings(names=config.federation.remote, minimum=minimum)
-    return open_hub(run, config, hub, carrier, listener=(heard if heard is not None else []).append)
+    return open_hub(
+        run, config, hub, Wire(carrier), listener=(heard if heard is not None else []).append
+    )
 
 
 def lead(run: OpenRun) -> None:

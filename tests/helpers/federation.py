@@ -28,6 +28,7 @@ from dprbft.engines.flower.hub import free_port
 ROOT = Path(__file__).parents[2]
 REPEATABLE = ROOT / "tests" / "flower" / "repeatable"
 TOKEN = "PANAS_TEST_FEDERATION"
+METRICS = "metrics.sock"  # in the hub's folder, and in each site's
 
 
 @dataclass
@@ -72,7 +73,9 @@ class Federation:
             shutil.copytree(made, self.sites[name], dirs_exist_ok=True)
             settings = self.sites[name] / "site.toml"
             text = settings.read_text().replace("epsilon = 8.0", f"epsilon = {self.epsilon}")
-            settings.write_text(text)
+            settings.write_text(f'metrics = "{METRICS}"\n{text}')
+        text = self.hub_file.read_text()
+        self.hub_file.write_text(text.replace("[keys]", f'metrics = "{METRICS}"\n\n[keys]'))
 
     def log(self, name: str) -> str:
         """What a process has written so far."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elsewhere import NAMES, hub_config
@@ -18,6 +19,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.flower.carrier import FlowerCarrier
+from dprbft.engines.flower.door.control import tell
 from dprbft.engines.flower.simulation import flower_simulation
 from dprbft.engines.framed import Carrier
 from dprbft.engines.inprocess import InProcess
@@ -25,7 +27,7 @@ from dprbft.engines.protocol import Engine
 from dprbft.methods.serve import Machine
 from dprbft.paths import config_file, read_sites
 from dprbft.run.directory import Ground, OpenRun, prepare
-from dprbft.run.hub import open_hub
+from dprbft.run.hub import Wire, open_hub
 from dprbft.run.stages import begin, exchange_stage
 from panas.runtime.errors import PanasError
 
@@ -70,8 +72,8 @@ def opened(way: str, folder: Path, run: Path) -> Iterator[OpenRun]:
         prepare(run, config, resume=resume)
         least, patience = hub.settings.minimum, hub.flower.patience
         with FlowerCarrier(link_of(hub), minimum=least, patience=patience, tell=say) as carrier:
-            way_there = Shuffled(carrier)
-            yield open_hub(run, config, hub.settings, way_there, keys=dict(hub.keys), listener=say)
+            wire = Wire(Shuffled(carrier), hub.keys, partial(tell, hub.home))
+            yield open_hub(run, config, hub.settings, wire, listener=say)
         return
     config = local_config(folder)
     prepare(run, config, resume=resume)

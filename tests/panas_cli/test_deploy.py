@@ -1,6 +1,7 @@
 """`panas deploy`: what its commands print, and their exit codes."""
 
 import json
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.log import LOG, read_log
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, search_stage
+from dprbft.site.directory import read_site, site_account
 from panas.runtime.errors import PanasError
 from panas_cli.commands.sites.status import last_request
+from panas_cli.text.privacy_card import largest_request
 
 
 @pytest.fixture
@@ -101,27 +104,19 @@ def test_one_folder_is_to_be_given(arguments: tuple, command: str, cli: Callable
     assert cli("deploy", command, *(a.format(tmp_path) for a in arguments)).refusal
 
 
-class Hub:
-    """In place of the SuperLink."""
+def seen(**connected: str) -> Callable[[Path], dict]:
+    """What the hub's process says, in its place."""
+    return lambda home: {"closed": {"idle": 2}, "connected": connected}
 
-    def __init__(self, nodes: list[dict[str, str]] | None) -> None:
-        self.nodes = nodes
 
-    def open(self) -> None:
-        pass
-
-    def flwr(self, *arguments: str) -> dict:
-        if self.nodes is None:
-            raise PanasError("no answer")
-        return {"nodes": self.nodes}
+def silent(home: Path) -> dict:
+    raise PanasError("no answer")
 
 
 @pytest.mark.slow
 def test_status_shows_who_is_connected_and_what_releases_cost(
     cli: Callable, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from panas.runtime.store import write_json
-
     places = make_sites(tmp_path)
     path = places["b"] / "site.toml"
     path.write_text(path.read_text().replace("moments", "class_sums"))  # b refuses
@@ -129,19 +124,21 @@ def test_status_shows_who_is_connected_and_what_releases_cost(
     opened_run = opened(run, hub_config(tmp_path), InThread(places), [])
     begin(opened_run, Ground.of(run))
     search_stage(opened_run)
-    write_json(out / "hub/flower/nodes.json", {"a": "11", "b": "12", "c": "13"})
-    nodes = [{"node-id": "11", "status": "online"}, {"node-id": "13", "status": "offline"}]
-    monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(nodes))
+    state = "panas_cli.commands.sites.status.state"
+    monkeypatch.setattr(state, seen(a="online", c="offline"))
     record = json.loads(cli("deploy", "status", "--hub", out / "hub", "--json").out)
     assert record["connected"] == {"a": "online", "b": "not registered", "c": "offline"}
     assert (record["run"]["rounds"], record["run"]["absent"]) == (1, ["b"])
+    assert record["run"]["down_bytes"] > record["run"]["up_bytes"] > 1000
+    assert record["refused_at_port"] == {"idle": 2}
     a, b, _ = record["run"]["sites"]
     assert 0 < a["epsilon_of_releases"] < a["asks_for"]
     assert b["epsilon_of_releases"] is None
     text = cli("deploy", "status", "--hub", out / "hub").out
     assert "1 of 3 sites connected" in text
+    assert re.search(r"\d kB to the sites, [\d.]+ kB from them", text)
     assert "its own ledger" in text
-    monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(None))
+    monkeypatch.setattr(state, silent)
     record = cli("deploy", "status", "--hub", out / "hub").out
     assert "does not answer" in record
     assert "unknown" in record  # a line for each site
@@ -151,7 +148,13 @@ def test_status_shows_who_is_connected_and_what_releases_cost(
     assert own["answers"] is False
     assert own["spent"] >= a["epsilon_of_releases"]
     assert [r["name"] for r in own["runs"]] == ["trial"]
-    assert "budget" in cli("deploy", "status", "--site", places["a"]).out
+    site = read_site(places["a"])
+    most = largest_request(site, site_account(places["a"], site))
+    text = " ".join(cli("deploy", "status", "--site", places["a"]).out.split())
+    assert "spent, a run may ask for" in text
+    assert ("the epsilon of several charges is less than their sum" in text) == (
+        own["spent"] + most > 8.001
+    )
 
 
 def test_a_run_of_other_sites_is_refused(cli: Callable, out: Path, tmp_path: Path):
@@ -161,11 +164,11 @@ def test_a_run_of_other_sites_is_refused(cli: Callable, out: Path, tmp_path: Pat
 
 def test_the_last_request_is_told_without_its_reason(tmp_path: Path):
     assert last_request(tmp_path / "node.log") is None
-    lines = ({"at": "1", "verb": "hello", "run": "r", "code": "REFUSED", "reason": "why"}, {})
+    lines = ({"time": "1", "verb": "hello", "run": "r", "code": "REFUSED", "reason": "why"}, {})
     text = "".join(json.dumps(x) + "\n" for x in lines) + '{"at'
     (tmp_path / "node.log").write_text(text)
     texts = last_request(tmp_path / "node.log")
-    assert texts == {"at": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
+    assert texts == {"time": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
 
 
 def test_a_node_with_a_key_that_is_none_does_not_begin(cli: Callable, tmp_path: Path):

@@ -13,7 +13,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node
 from dprbft.run.directory import Ground, prepare
-from dprbft.run.hub import open_hub
+from dprbft.run.hub import Wire, open_hub
 from dprbft.run.stages import (
     begin,
     exchange_stage,
@@ -170,7 +170,9 @@ def honest(run: Path, pair: Pair, folder: Path, method: str) -> list[Request]:
     """
     config, carrier = config_of(pair, method), Recorder(folder, [], [])
     prepare(run, config, resume=False)
-    opened = open_hub(run, config, HubSettings(names=config.federation.remote, minimum=1), carrier)
+    opened = open_hub(
+        run, config, HubSettings(names=config.federation.remote, minimum=1), Wire(carrier)
+    )
     there = begin(opened, Ground.of(run))
     exchange_stage(opened)
     stages = stages_of(config)

@@ -1,7 +1,8 @@
 """What must hold before a site or a hub starts, looked at one by one.
 
 Nothing is charged and nothing written. A line says what holds, or what to do; none tells a value
-of the data. What cannot be seen because of an earlier fault is left out, and said to be.
+of the data. What cannot be seen because of an earlier fault is left out, and said to be. What reads
+data or a ledger is loaded where it is needed: a hub has none.
 """
 
 import importlib.metadata
@@ -37,13 +38,8 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
-from dprbft.methods.joined.budget import largest_run
 from dprbft.paths import declared_file
-from dprbft.secure_sum.signing import check_own_key
-from dprbft.site.data import load_samples
-from dprbft.site.directory import read_site, site_account, site_ledger
-from dprbft.site.federations import Membership, memberships
-from panas.data.facts import Facts
+from dprbft.site.federations import memberships
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
 
@@ -75,13 +71,15 @@ def check_site(folder: Path) -> Iterator[Check]:
     yield data
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
-    for each in memberships(folder, read_site(folder))[1:] if data.holds else ():
-        yield from _elsewhere(each)
+    if data.holds:
+        from dprbft.site.directory import read_site
+
+        for each in memberships(folder, read_site(folder).federation)[1:]:
+            yield from _elsewhere(each.name, each.folder)
 
 
-def _elsewhere(member: Membership) -> Iterator[Check]:
+def _elsewhere(name: str, folder: Path) -> Iterator[Check]:
     """Look at a further federation of a site."""
-    folder, name = member.folder, member.name
     check = _look(f"folder {name}", lambda: f"site {read_federation(folder).site}, {folder}")
     yield check
     for each in _at_hub(folder, read_federation(folder)) if check.holds else ():
@@ -187,6 +185,8 @@ def _check_mode(path: Path) -> None:
 
 
 def _own_key(folder: Path, federation: Federation) -> str:
+    from dprbft.secure_sum.signing import check_own_key
+
     _private(folder / NODE_KEY)
     check_own_key(folder)
     return f"{NODE_KEY} is that of {federation.site}"
@@ -272,6 +272,10 @@ def _dates(certificate: bytes, authority: bytes, host: str) -> str:
 
 
 def _data(folder: Path, federation: Federation | None) -> str:
+    from dprbft.site.data import load_samples
+    from dprbft.site.directory import read_site
+    from panas.data.facts import Facts
+
     site = read_site(folder)
     if federation and site.name != federation.site:
         raise BadInput(
@@ -290,6 +294,9 @@ def _data(folder: Path, federation: Federation | None) -> str:
 
 
 def _budget(folder: Path) -> str:
+    from dprbft.methods.joined.budget import largest_run
+    from dprbft.site.directory import read_site, site_account, site_ledger
+
     site = read_site(folder)
     site_ledger(folder).check_current()
     if (left := largest_run(site_account(folder, site))) < LEAST * site.epsilon:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,9 @@ from panas.runtime.errors import BadInput
 FEDERATION = "federation.json"
 NODE_KEY, CA = "node.key", "ca.crt"
 NODES = "nodes.json"
-"""Beside Flower's files: which node is which site, since the hub was started."""
+"""Beside Flower's files: whose keys are registered, since the hub was started."""
+HUB_LOG = "hub.log"
+"""In the hub's folder: what happened in its runs."""
 
 LONGEST_SETTINGS = 1 << 24
 """Bytes of such a file, at most."""
@@ -39,6 +41,8 @@ class FlowerSettings(Section):
     ca: Path = Path(CA)
     home: Path = Path("flower")  # where Flower keeps its own files (FLWR_HOME)
     patience: Annotated[float, Field(ge=0)] = 60.0  # seconds to wait for all sites
+    metrics: str | None = None  # where /metrics answers: HOST:PORT, or a Unix socket's path
+    log_format: Literal["text", "json"] = "text"  # of stderr; hub.log is JSON
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and want
 must hold a registered key, and an address that others reach must have TLS.
 
 `python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, `--with-parent=PID`
-to end with the process that started it, and `--log=PATH` of the federation's log, for sites to
-read. A certificate that is replaced is shown without a restart.
+to end with the process that started it, `--federation-log=FILE`, which it shows sites,
+`--hub-log=FILE`, which it writes, and `--hub-metrics=ADDRESS`. A certificate that is replaced is
+shown without a restart.
 """
 
 import importlib
@@ -26,9 +27,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.log import Line, all_as_json, is_json, to_stderr
+
+if TYPE_CHECKING:
+    from dprbft.engines.flower.door.nodes import Nodes
+    from dprbft.engines.flower.door.sockets import Hall
+    from dprbft.engines.watch.hub import RunEvent
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -40,7 +47,8 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
-PARENT, LOG = "--with-parent", "--log"
+PARENT, SHOWN = "--with-parent", "--federation-log"
+LOG, METRICS = "--hub-log", "--hub-metrics"
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
@@ -64,7 +72,9 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    options = [a for a in without(arguments, PARENT, LOG) if a != "--enable-supernode-auth"]
+    options = [
+        a for a in without(arguments, PARENT, SHOWN, LOG, METRICS) if a != "--enable-supernode-auth"
+    ]
     return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
@@ -201,9 +211,7 @@ def main(arguments: Sequence[str]) -> None:
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        log = option(arguments, LOG)
-        control = held.enter_context(bound(home / SOCKET))
-        _run(options, (outside, inside, control), Path(log) if log else None)
+        _run(arguments, (outside, inside, held.enter_context(bound(home / SOCKET))), held)
 
 
 def listening(options: Sequence[str]) -> socket.socket:
@@ -227,13 +235,17 @@ def _held(host: str, port: int) -> socket.socket:
     return made
 
 
-def _run(options: Sequence[str], sockets: Sequence[socket.socket], log: Path | None) -> None:
-    """Let Flower make its server, and serve that at sockets of our own: for sites, for what it has
-    started, and for control."""
+def _run(
+    arguments: Sequence[str],
+    sockets: tuple[socket.socket, socket.socket, socket.socket],
+    held: ExitStack,
+) -> None:
+    """Let Flower make its server, and serve it at the port, Runtime's socket and Control's."""
     # The package has a function of the module's name.
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
-    from dprbft.engines.flower.door.requests import Door, known_node
+    from dprbft.engines.flower.door.nodes import Nodes
+    from dprbft.engines.flower.door.requests import Door
     from dprbft.engines.flower.door.sockets import (
         CONTROL,
         PUBLIC,
@@ -244,16 +256,22 @@ def _run(options: Sequence[str], sockets: Sequence[socket.socket], log: Path | N
         serve,
     )
 
-    outside, inside, control = sockets
+    options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
+    at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
     files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
     shown = None if insecure or not files[0] else Certificate(files[0], files[1], say)
     tls, hall = shown.tls if shown else None, Hall(say)
+    nodes, shown_log = Nodes(gone=hall.forget), option(arguments, SHOWN)
+    log = Path(shown_log) if shown_log else None
+    heard = _watch(arguments, hall, nodes, held)
+    if is_json():
+        all_as_json("flwr", "uvicorn")
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
-        app.add_middleware(Door, hall=hall, node_of=known_node(app), log=log)
-        at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
+        nodes.app = app
+        app.add_middleware(Door, hall=hall, nodes=nodes, log=log, heard=heard)
         serve(
             app,
             hall,
@@ -264,15 +282,35 @@ def _run(options: Sequence[str], sockets: Sequence[socket.socket], log: Path | N
                 start=lambda: _start_programs(port, secret, insecure, options),
                 look=shown.look if shown else lambda: None,
             ),
-            log_config,
+            None if is_json() else log_config,
         )
 
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
+    sys.argv = ["flower-superlink", *_inside(options, port, secret)]
+    superlink.flower_superlink()
+
+
+def _inside(options: Sequence[str], port: str, secret: bytes) -> list[str]:
+    """The options of Flower's server, which answers at this port of loopback alone."""
     own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
     rest = without(options, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
-    sys.argv = ["flower-superlink", *rest, *own]
-    superlink.flower_superlink()
+    return [*rest, *own]
+
+
+def _watch(
+    arguments: Sequence[str], hall: "Hall", nodes: "Nodes", held: ExitStack
+) -> Callable[["RunEvent"], None]:
+    """Write the log, and answer /metrics, as the command line says; returns who hears of runs."""
+    from dprbft.engines.flower.door.watching import Watching
+    from dprbft.engines.watch.serve import serving
+
+    log, address = option(arguments, LOG), option(arguments, METRICS)
+    watching = Watching(Path(log) if log else None, nodes, hall, say)
+    hall.tell = watching.port
+    if address:
+        say(f"metrics: {held.enter_context(serving(address, Path(), watching.text))}")
+    return watching.heard
 
 
 def _start_programs(
@@ -293,10 +331,10 @@ def _start_programs(
         os.close(source)
 
 
-def say(line: str) -> None:
-    """Write a line for whoever runs this process."""
-    sys.stderr.write(f"panas: {line}\n")
-    sys.stderr.flush()
+def say(line: str, *, as_json: bool | None = None) -> None:
+    """Write a line for whoever runs this process; None: in the format that its starter wants."""
+    wants_json = is_json() if as_json is None else as_json
+    to_stderr(Line("note", {"text": line}).json() if wants_json else f"panas: {line}")
 
 
 if __name__ == "__main__":

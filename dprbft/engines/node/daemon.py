@@ -4,13 +4,11 @@ Torch is loaded once. Whatever goes wrong becomes a code; what it was stands in 
 `node.log`, without a value of data. All state is on disk: a node that was ended goes on as it was.
 """
 
-import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -23,14 +21,16 @@ from dprbft.secure_sum.identity import sign
 from dprbft.site.directory import read_site
 from dprbft.site.federations import Membership
 from panas.runtime.errors import BadInput, trail
-from panas.runtime.store import append_bytes, read_json
+from panas.runtime.log import Level, Line, append
+from panas.runtime.store import read_json
 
 KEY = "node.key"
 LOG = "node.log"
 HERE = Machine()
+LEVELS: Mapping[str, Level] = {Code.DONE.name: "info", Code.FAILED.name: "error"}
+"""Of a request in the log, by the code of its answer; all others are warnings."""
 LOGGING = threading.Lock()
-LONGEST_LOG = 1 << 22
-"""Bytes after which a log is put aside as `node.log.1`, and a new one begun."""
+"""Of this process's logs: each has one writer at a time, of whichever hub a request is."""
 
 
 @cache
@@ -49,6 +49,14 @@ class Served:
     code: str
     seconds: float
     reason: str = ""  # of a refusal; it may tell of data, and stays here
+    received: int = 0  # bytes of the request
+    sent: int = 0  # bytes of the answer
+
+    def line(self, trace: Sequence[str] = ()) -> Line:
+        """The request as a line of the log; `trace` says where something failed."""
+        about = asdict(self) | {"seconds": round(self.seconds, 3)}
+        about |= {"trace": list(trace)} if trace else {}
+        return Line("request", about, LEVELS.get(self.code, "warning"))
 
 
 class Node:
@@ -108,6 +116,7 @@ class Node:
             except Exception as e:  # a broken key, say: nothing leaves
                 served, trace = replace(served, code=Code.FAILED.name), trail(e)
                 answer = None
+        served = replace(served, received=len(frame), sent=len(answer or b""))
         self._note(folder, replace(served, seconds=time.monotonic() - begun), trace)
         return answer
 
@@ -164,19 +173,14 @@ class Node:
             answer = replace(answer, signature=sign(key.read_bytes(), answer.signed_part()))
         return answer.to_bytes()
 
-    def _note(self, folder: Path, served: Served, trace: list[str] | None = None) -> None:
+    def _note(self, folder: Path, served: Served, trace: Sequence[str] = ()) -> None:
         """A line in the site's log, and to who listens."""
-        record = {"at": datetime.now(UTC).isoformat(timespec="seconds")} | asdict(served)
-        record |= {"seconds": round(served.seconds, 3)} | ({"trace": trace} if trace else {})
-        path, line = folder / LOG, json.dumps(record).encode() + b"\n"
         try:  # a full disk keeps no answer back
             with LOGGING:
                 if settings_file(folder).is_file():
-                    if path.exists() and path.stat().st_size > LONGEST_LOG:
-                        path.replace(path.with_name(f"{LOG}.1"))
-                    append_bytes(path, line, path.stat().st_size if path.exists() else 0)
-        except (OSError, BadInput) as e:
-            lost = f"{LOG} could not be written ({getattr(e, 'strerror', None) or e})"
+                    append(folder / LOG, served.line(trace))
+        except OSError as e:
+            lost = f"{LOG} could not be written ({e.strerror or e})"
             where = ", ".join(trace[-2:-1]) if trace else ""
             served = replace(served, reason="; ".join(filter(None, (served.reason, where, lost))))
         with suppress(OSError):

@@ -19,7 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from dprbft.config.files import read_toml, with_paths
+from dprbft.config.files import with_paths
+from dprbft.config.toml import read_toml
 from panas.runtime.errors import BadInput
 
 ColumnName = Literal["sound", "paper"]

@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from panas.runtime.faces import modules
 
 if TYPE_CHECKING:
-    from panas_cli.commands.sites import demo, deploy, node, site, status  # noqa: F401
+    from panas_cli.commands.sites import demo, deploy, live, node, site, status  # noqa: F401
 
 __getattr__ = modules(__name__)

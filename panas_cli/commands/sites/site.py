@@ -125,7 +125,7 @@ def accept(folder: Path, *, json: bool) -> None:
         return
     print_text(
         f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
-        f"{figure(account.budget.epsilon)} is spent, {figure(left)} is left"
+        f"{figure(account.budget.epsilon)} is spent, a run may ask for {figure(left)}"
     )
 
 

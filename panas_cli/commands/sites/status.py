@@ -6,23 +6,23 @@ site has spent in all is in its ledger, which never leaves it.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.deploy.checks import check_node
-from dprbft.engines.deploy.register import link_of
-from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
+from dprbft.engines.deploy.settings import Hub, flower_hub
 from dprbft.engines.flower.door.control import SAID, state
 from dprbft.engines.node.daemon import LOG
 from dprbft.paths import config_file, refused_file, server_folder
-from dprbft.run.hub import sites_of
+from dprbft.run.hub import carried, sites_of
 from dprbft.server.records import read_rounds
 from dprbft.site.directory import read_site, site_account, site_ledger
 from panas.privacy.ledger.account import number
 from panas.runtime.errors import BadInput, PanasError
-from panas.runtime.store import read_json, read_lines
+from panas.runtime.store import read_lines
 from panas_cli.text.printing import (
     LABELS,
     counted,
@@ -32,6 +32,7 @@ from panas_cli.text.printing import (
     print_table,
     print_text,
     print_words,
+    size_text,
 )
 from panas_cli.text.privacy_card import (
     budget_line,
@@ -58,42 +59,33 @@ def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
         json: print one JSON object.
     """
     hub = flower_hub(folder)
-    states = connected(hub)
-    result = run or latest_run(hub)
-    record = {
-        "hub": hub.address,
-        "answers": states is not None,
-        "connected": states or {},
-        "refused_at_port": refused(hub),
-        "run": None if result is None else _run(result, hub),
-        "note": NOTE,
-    }
+    record = hub_record(hub, run)
     if json:
         print_json(record)
     else:
-        _print_hub(record, hub)
+        print_hub(record, hub)
 
 
-def connected(hub: Hub) -> dict[str, str] | None:
-    """Each site's state as Flower names it, "online" say; None if the hub does not answer."""
-    path = hub.home / NODES
-    nodes = read_json(path) if path.is_file() else {}
-    link = link_of(hub)
+def hub_record(hub: Hub, run: Path | None) -> dict[str, Any]:
+    """What a hub knows now, as JSON; of a run, or of its latest."""
+    seen, result = look(hub), run or latest_run(hub)
+    states = None if seen is None else dict(seen["connected"])
+    return {
+        "hub": hub.address,
+        "answers": states is not None,
+        "connected": {n: states.get(n, "not registered") for n in hub.settings.names}
+        if states is not None
+        else {},
+        "refused_at_port": None if seen is None else dict(seen["closed"]),
+        "run": None if result is None else _run(result, hub),
+        "note": NOTE,
+    }
+
+
+def look(hub: Hub) -> dict[str, Any] | None:
+    """What the hub's process says of its port and its sites; None if it does not answer."""
     try:
-        link.open()
-        result = link.flwr("supernode", "list", "hub")["nodes"]
-    except BadInput:
-        raise
-    except (PanasError, KeyError):
-        return None
-    states = {str(node["node-id"]): str(node["status"]) for node in result}
-    return {name: states.get(nodes.get(name, ""), "not registered") for name in hub.settings.names}
-
-
-def refused(hub: Hub) -> dict[str, int] | None:
-    """How much the hub's port has refused since its start, by why; None if it does not answer."""
-    try:
-        return dict(state(hub.home)["closed"])
+        return state(hub.home)
     except PanasError:
         return None
 
@@ -114,7 +106,7 @@ def _run(run: Path, hub: Hub) -> dict[str, Any]:
     if not set(config.federation.remote) & set(hub.settings.names):
         raise BadInput(f"expected a run of the sites of this hub, got {run}; give its own --run")
     server = server_folder(run)
-    rounds, sites = read_rounds(server), sites_of(run, config)
+    rounds, sites, frames = read_rounds(server), sites_of(run, config), carried(server).values()
     return {
         "directory": str(run),
         "method": config.federation.method,
@@ -122,6 +114,8 @@ def _run(run: Path, hub: Hub) -> dict[str, Any]:
         "of_rounds": config.federation.planned_rounds,
         "absent": [s["name"] for s in sites if rounds and rounds[-1].round not in s["rounds"]],
         "refused_replies": len(read_lines(refused_file(server))),
+        "down_bytes": sum(down for down, _ in frames),
+        "up_bytes": sum(up for _, up in frames),
         "sites": [s | {"asks_for": number(config.budget(s["id"]).epsilon)} for s in sites],
     }
 
@@ -132,7 +126,8 @@ def _config(run: Path) -> RunConfig:
     return load_config(run)
 
 
-def _print_hub(record: dict[str, Any], hub: Hub) -> None:
+def print_hub(record: dict[str, Any], hub: Hub) -> None:
+    """The same in words."""
     if not record["answers"]:
         print_text(f"hub {hub.address}: does not answer; start it with {hub.folder}/start.sh")
     else:
@@ -150,6 +145,8 @@ def _print_hub(record: dict[str, Any], hub: Hub) -> None:
     print_text(
         f"run {run['directory']}: {run['method']}, round {run['rounds']} of {run['of_rounds']}"
     )
+    down, up = (size_text(run[f"{way}_bytes"]) for way in ("down", "up"))
+    print_text(f"  {down} to the sites, {up} from them")
     if run["absent"]:
         print_words(f"  absent in the last round: {', '.join(run['absent'])}")
     if run["refused_replies"]:
@@ -176,39 +173,48 @@ def _epsilon(value: float | str | None) -> str:
 
 def of_site(folder: Path, *, json: bool) -> None:
     """Whether the node answers, the last request, and the site's own ledger."""
+    record = site_record(folder)
+    if json:
+        print_json(record)
+    else:
+        print_site(folder, record)
+
+
+def site_record(folder: Path) -> dict[str, Any]:
+    """What a site knows now, as JSON."""
     site = read_site(folder)
     account = site_account(folder, site)
-    runs = run_rows(account)
-    texts = state_lines(site_ledger(folder))
     node = check_node(folder)
-    request = last_request(folder / LOG)
-    record = {
+    return {
         "site": site.name,
         "node": node.line,
         "answers": node.holds,
-        "last_request": request,
+        "last_request": last_request(folder / LOG),
         "budget": number(site.epsilon),
         "delta": site.delta,
         "spent": number(account.spent()),
         "left": number(account.left()),
-        "runs": runs,
-        "notes": texts,
+        "runs": run_rows(account),
+        "notes": state_lines(site_ledger(folder)),
     }
-    if json:
-        print_json(record)
-        return
-    print_text(f"site {site.name}: {'node ' if node.holds else ''}{node.line}")
-    if request:
+
+
+def print_site(folder: Path, record: Mapping[str, Any]) -> None:
+    """The same in words."""
+    site = read_site(folder)
+    account = site_account(folder, site)
+    print_text(f"site {site.name}: {'node ' if record['answers'] else ''}{record['node']}")
+    if request := record["last_request"]:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
-        print_label("last", f"{request['at']} {what}")
+        print_label("last", f"{request['time']} {what}")
     print_label("budget", budget_line(site, account))
     for line in hub_lines(site, account):
         print_label("hub", line)
     for line in trust_lines(account, LABELS):
         print_text(line)
-    for line in texts:
+    for line in record["notes"]:
         print_words(f"warning: {line}")
-    print_runs(runs)
+    print_runs(record["runs"])
 
 
 def last_request(log: Path) -> dict[str, str] | None:
@@ -218,7 +224,7 @@ def last_request(log: Path) -> dict[str, str] | None:
     for line in reversed(log.read_bytes().splitlines()):
         try:
             record = json.loads(line)
-            return {key: str(record[key]) for key in ("at", "verb", "run", "code")}
+            return {key: str(record[key]) for key in ("time", "verb", "run", "code")}
         except (ValueError, KeyError, TypeError):
             continue  # a line that is being written
     return None

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dprbft.config.files import build_config, load_config, read_toml, save_config
+from dprbft.config.files import build_config, load_config, save_config
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
+from dprbft.config.toml import read_toml
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 

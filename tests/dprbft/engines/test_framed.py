@@ -20,7 +20,7 @@ from dprbft.engines.node.daemon import KEY, Node
 from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import server_folder
 from dprbft.run.directory import prepare
-from dprbft.run.hub import open_hub
+from dprbft.run.hub import Wire, open_hub
 from dprbft.run.stages import exchange_stage
 from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.server.records import read_rounds
@@ -42,12 +42,12 @@ def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
     run, config = tmp_path / "trial", hub_config(tmp_path)
     prepare(run, config, resume=False)
     hub = HubSettings(names=config.federation.remote, minimum=3)
-    exchange_stage(open_hub(run, config, hub, UnixCarrier(sockets), keys=keys))
+    exchange_stage(open_hub(run, config, hub, Wire(UnixCarrier(sockets), keys)))
     (record,) = read_rounds(server_folder(run))
     assert (record.sites, record.absent) == ((0, 1, 2), ())
     assert not (server_folder(run) / "refused.jsonl").exists()
     other = keys | {"c": keys["a"]}
-    again = open_hub(run, config, hub, UnixCarrier(sockets), keys=other)
+    again = open_hub(run, config, hub, Wire(UnixCarrier(sockets), other))
     replies = dict(again.engine.call(Verb.READY, dict.fromkeys(range(3), b"")))
     assert replies[2] == Reply(Code.ABSENT)
     assert "expected the signature" in (server_folder(run) / "refused.jsonl").read_text()

@@ -1,4 +1,4 @@
-"""The hub's control socket: Flower's Control interface, and what the door has refused.
+"""The hub's control socket: Flower's Control interface, the hub's state, and events of its runs.
 
 It is a Unix socket of mode 0600 in the hub's own folder (FLWR_HOME), so that its user alone can
 start runs and register keys. Flower's command line knows no Unix sockets; `python -m
@@ -11,17 +11,18 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from dprbft.engines.node.call import short
+from dprbft.engines.watch.hub import RunEvent
 from panas.runtime.errors import PanasError
 
 SOCKET = "control.sock"
 """Name of the socket in the hub's folder for Flower (FLWR_HOME)."""
-STATE = "/panas/state"
+STATE, EVENT, SITES = "/panas/state", "/panas/event", "/panas/sites"
 PATIENCE = 10.0
 """Seconds to wait for an answer."""
 TO_SHOW_A_KEY = 10.0
@@ -37,16 +38,46 @@ SAID: Mapping[str, str] = {
 
 
 def state(home: Path) -> dict[str, Any]:
-    """What the hub of a folder has refused (`requests.Door.state`); PanasError if it is silent."""
+    """What the hub of a folder has refused, and who is connected (`requests.Door.state`).
+
+    PanasError if it is silent.
+    """
     try:
-        with short(home / SOCKET) as address, closing(_Unix(address)) as link:
-            link.request("GET", STATE, headers={"Connection": "close"})
-            record = json.loads(link.getresponse().read())
+        return dict(json.loads(_asked(home, "GET", STATE)[1]))
     except (OSError, ValueError, http.client.HTTPException) as e:
-        raise PanasError(
-            f"expected the hub at {home / SOCKET} to answer, got {type(e).__name__}; start it"
-        ) from e
-    return dict(record)
+        raise _silent(home, e) from e
+
+
+def tell(home: Path, event: RunEvent) -> None:
+    """Tell the hub of a folder what happened in a run; nothing, where it does not listen."""
+    with suppress(OSError, http.client.HTTPException):
+        _asked(home, "POST", EVENT, event.to_bytes())
+
+
+def register(home: Path, keys: Mapping[str, bytes]) -> None:
+    """Let the holders of public keys (PEM, by site) into the hub of a folder, and no others;
+    PanasError if it refuses one, or is silent."""
+    body = json.dumps({name: key.decode() for name, key in keys.items()}).encode()
+    try:
+        status, answer = _asked(home, "POST", SITES, body)
+    except (OSError, http.client.HTTPException) as e:
+        raise _silent(home, e) from e
+    if status != http.client.OK:
+        raise PanasError(str(json.loads(answer)))
+
+
+def _asked(home: Path, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """Status and content of an answer."""
+    with short(home / SOCKET) as address, closing(_Unix(address)) as link:
+        link.request(method, path, body, headers={"Connection": "close"})
+        answer = link.getresponse()
+        return answer.status, answer.read()
+
+
+def _silent(home: Path, error: Exception) -> PanasError:
+    return PanasError(
+        f"expected the hub at {home / SOCKET} to answer, got {type(error).__name__}; start it"
+    )
 
 
 class _Unix(http.client.HTTPConnection):

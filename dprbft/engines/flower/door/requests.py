@@ -6,8 +6,8 @@ sends it and however large. Here each interface has a door of its own (`gate`), 
 request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
 read only if a registered key has signed its request, and the node was asked for that much; all
 others may be `SMALL`. `KEY` answers whether a key is registered; `HISTORY`, to registered keys, is
-the federation's log; `STATE`, at the control socket, is what was refused so far. Once the Control
-interface has removed a node, its connections are closed.
+the federation's log. At the control socket `SITES` says whose keys are registered from now on,
+`STATE` what was refused and who is connected, and `EVENT` takes what happens in a run.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
@@ -15,20 +15,19 @@ these. So a site that was asked nothing, or has announced nothing, may send `SMA
 """
 
 import asyncio
-import binascii
-import datetime
 import json
 import time
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dprbft.engines.flower.door.control import STATE
+from dprbft.engines.flower.door.control import EVENT, SITES, STATE
+from dprbft.engines.flower.door.nodes import Nodes
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+from dprbft.engines.watch.hub import RunEvent
+from panas.runtime.errors import BadInput
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -208,12 +207,11 @@ class Replies:
 
 
 KEY, HISTORY = "/panas/key", "/panas/log"
-REMOVE = "/v1/control/unregister-node"
 FLEET = "/v1/fleet/"
 OPEN: Mapping[str, tuple[str, ...]] = {
     PUBLIC: (FLEET, "/health", KEY, HISTORY),
     RUNTIME: ("/v1/runtime/", "/health"),
-    CONTROL: ("/v1/control/", "/health", STATE),
+    CONTROL: ("/v1/control/", "/health", STATE, EVENT, SITES),
 }
 """What may be asked for, by door."""
 
@@ -233,9 +231,10 @@ class Door:
 
     app: Asgi
     hall: Hall
-    node_of: Callable[[Mapping[str, str]], int | None]  # by a request's headers; None: unknown
+    nodes: Nodes
     log: Path | None = None  # of the federation
     replies: Replies = field(default_factory=Replies)
+    heard: Callable[[RunEvent], None] = lambda event: None  # what happens in a run
     _under_way: Counter[int] = field(default_factory=Counter)  # requests, by node
     _bytes: Counter[int] = field(default_factory=Counter)  # of their bodies, by node
 
@@ -249,6 +248,8 @@ class Door:
             await answer(send, 403)
         elif path == STATE:
             await answer(send, 200, self.state())
+        elif path in (EVENT, SITES):
+            await answer(send, *await self._take(path, receive))
         elif visit.door == PUBLIC:
             visit.asked()
             try:
@@ -257,26 +258,38 @@ class Door:
                 visit.answered()
         elif visit.door == RUNTIME:
             await self._runtime(scope, receive, send)
-        elif path == REMOVE:
-            await self._remove(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     def state(self) -> dict[str, Any]:
-        """What was refused since the start: connections and requests by why, messages by name."""
+        """What was refused since the start: connections and requests by why, messages by name; and
+        who is connected."""
         return {
             "closed": dict(self.hall.closed),
             "waiting": len(self.hall.waiting),
             "refused": dict(self.replies.refused),
+            "connected": self.nodes.states(),
         }
+
+    async def _take(self, path: str, receive: Receive) -> tuple[int, Any]:
+        """Hear an event, or register keys; the status and content of the answer."""
+        body = await read(receive, LOCAL) or b""
+        try:
+            if path == EVENT:
+                self.heard(RunEvent.from_bytes(body))
+            else:
+                self.nodes.register({name: key.encode() for name, key in json.loads(body).items()})
+        except (BadInput, ValueError, AttributeError) as e:
+            return 400, str(e)
+        return 200, ""
 
     async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         visit, headers, path = scope["state"]["visit"], headers_of(scope), scope["path"]
-        node = await asyncio.to_thread(self.node_of, headers)
+        node = await asyncio.to_thread(self.nodes.node_of, headers)
         if node is not None:
             visit.known(node)
         if path in (KEY, HISTORY):
-            await self._told(path, node, send)
+            await self._show(path, node, send)
             return
         size, receive = size_of(scope), self._lively(receive)
         most = SMALL
@@ -294,7 +307,7 @@ class Door:
         else:
             await self._counted(node, size, scope, (receive, send))
 
-    async def _told(self, path: str, node: int | None, send: Send) -> None:
+    async def _show(self, path: str, node: int | None, send: Send) -> None:
         """Answer what a site asks of its own key, or of the others."""
         if node is None:
             await answer(send, 401)
@@ -304,15 +317,6 @@ class Door:
             await answer(send, 404)
         else:
             await answer(send, 200, await asyncio.to_thread(self.log.read_bytes))
-
-    async def _remove(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let Flower forget a node; its connections are closed, whatever they are at."""
-        from flwr.proto.control_pb2 import UnregisterNodeRequest
-
-        body = await read(receive, SMALL)
-        await self.app(scope, again(body, receive), send)
-        if (request := parsed(UnregisterNodeRequest, body)) is not None:
-            self.hall.forget(int(request.node_id))
 
     async def _counted(
         self, node: int, size: int, scope: Scope, wire: tuple[Receive, Send]
@@ -410,36 +414,6 @@ class Door:
             about = message.metadata
             cap = int(about.group_id) if about.group_id.isdecimal() else 0
             self.replies.ask(about.message_id, about.dst_node_id, cap, about.created_at + about.ttl)
-
-
-def known_node(app: Any) -> Callable[[Mapping[str, str]], int | None]:
-    """Which registered node has signed a request, by its headers, as Flower itself checks it."""
-    from flwr.common.constant import (
-        SYSTEM_TIME_TOLERANCE,
-        TIMESTAMP_HEADER,
-        TIMESTAMP_TOLERANCE,
-    )
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-
-    def node_of(headers: Mapping[str, str]) -> int | None:
-        with suppress(KeyError, ValueError, TypeError, binascii.Error):
-            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
-            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
-            at = headers[TIMESTAMP_HEADER]
-            now = datetime.datetime.now(datetime.UTC)
-            age = (now - datetime.datetime.fromisoformat(at)).total_seconds()
-            state = app.state.linkstate_factory.state()
-            node = state.get_node_id_by_public_key(key)
-            if (
-                node is not None
-                and -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-                and verify_signature(bytes_to_public_key(key), at.encode("ascii"), signature)
-            ):
-                return int(node)
-        return None
-
-    return node_of
 
 
 def parts_of(tree: Any) -> set[str]:

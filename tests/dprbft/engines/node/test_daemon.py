@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from dprbft.messages import Code, Hello
 from dprbft.paths import hello_file, public_file
 from dprbft.secure_sum.identity import new_key, public_of, verify
 from panas.runtime.errors import BadInput
+from panas.runtime.log import Line, append
 
 
 def log(site: Path) -> list[dict]:
@@ -115,11 +117,15 @@ def test_every_request_is_told_with_its_reason(
         ("round", "trial-1", "ABSENT"),
     ]
     assert "broadcast" in told[-1].reason
-    assert [line["code"] for line in log(site)] == ["DONE", "ABSENT"]
+    lines = log(site)
+    assert [line["code"] for line in lines] == ["DONE", "ABSENT"]
+    assert [line["level"] for line in lines] == ["info", "warning"]
+    assert {line["event"] for line in lines} == {"request"}
+    assert all(t.received > 0 < t.sent for t in told)
 
 
 def test_a_long_log_is_put_aside(node: Node, hub: Hub, site: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(daemon, "LONGEST_LOG", 100)
+    monkeypatch.setattr(daemon, "append", partial(append, longest=100))
     for _ in range(4):
         code_of(node, hub.request("train"))
     assert len(log(site)) == 1
@@ -157,13 +163,13 @@ def test_sites_of_a_simulation_share_what_the_run_holds(hub: Hub, site: Path):
 def test_a_log_that_cannot_be_written_is_told_of_with_the_failure(
     node: Node, hub: Hub, told: list[Served], monkeypatch: pytest.MonkeyPatch
 ):
-    def full(path: Path, content: bytes, at: int) -> None:
+    def full(path: Path, line: Line) -> None:
         raise OSError(27, "File too large")
 
     def fail(*given: object) -> None:
         raise OSError(27, "File too large")
 
-    monkeypatch.setattr(daemon, "append_bytes", full)
+    monkeypatch.setattr(daemon, "append", full)
     monkeypatch.setattr(daemon, "serve", fail)
     assert code_of(node, hub.request("hello")) is Code.FAILED
     assert told[-1].code == "FAILED"

@@ -1,6 +1,7 @@
 """Requests at the hub's three doors, with an app in Flower's place that reads every body."""
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.proto.control_pb2 import UnregisterNodeRequest
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
@@ -24,9 +24,12 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from dprbft.engines.flower.door import requests
-from dprbft.engines.flower.door.control import STATE
-from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, REMOVE, SMALL, Door, read
+from dprbft.engines.flower.door.control import EVENT, SITES, STATE
+from dprbft.engines.flower.door.nodes import Nodes
+from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, SMALL, Door, read
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+from dprbft.engines.watch.hub import RunEvent
+from panas.runtime.errors import BadInput
 
 NODE = 7
 KNOWN = {"key": "a site's"}
@@ -50,20 +53,36 @@ class Visitor:
         pass
 
 
+class Known(Nodes):
+    """Nodes of which one is known, without Flower."""
+
+    registered: Mapping[str, bytes] = {}
+
+    def node_of(self, headers: Mapping[str, str]) -> int | None:
+        return NODE if headers.get("key") == KNOWN["key"] else None
+
+    def register(self, keys: Mapping[str, bytes]) -> None:
+        if b"refused" in keys.values():
+            raise BadInput("expected another key")
+        self.registered = keys
+
+    def states(self) -> dict[str, str]:
+        return {"north": "online"}
+
+
 @dataclass
 class Hub:
     """A door, and what has come through it."""
 
     bodies: list[tuple[str, int]] = field(default_factory=list)
     read: int = 0  # bytes of bodies, by whomever
+    nodes: Known = field(default_factory=Known)
+    events: list[RunEvent] = field(default_factory=list)
     door: Door = field(init=False)
     visitor: Visitor = field(init=False)
 
     def __post_init__(self) -> None:
-        def node_of(headers: Mapping[str, str]) -> int | None:
-            return NODE if headers.get("key") == KNOWN["key"] else None
-
-        self.door = Door(self.app, Hall(), node_of)
+        self.door = Door(self.app, Hall(), self.nodes, heard=self.events.append)
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         body = await read(receive, 1 << 40)
@@ -119,6 +138,10 @@ class Hub:
         (PUBLIC, "/v1/runtime/acquire-task", 403),
         (PUBLIC, "/docs", 403),
         (PUBLIC, STATE, 403),
+        (PUBLIC, EVENT, 403),
+        (PUBLIC, SITES, 403),
+        (RUNTIME, EVENT, 403),
+        (RUNTIME, SITES, 403),
         (PUBLIC, "/v1/fleet/../control/start-run", 403),
         (RUNTIME, "/v1/runtime/acquire-task", 200),
         (RUNTIME, "/v1/control/start-run", 403),
@@ -159,7 +182,8 @@ def test_a_reply_may_be_as_large_as_what_was_asked_allows(cap: int):
     before = hub.read
     assert hub.ask(PUBLIC, path, b"x", size=most + 1, **KNOWN) == 413
     assert hub.read == before
-    assert hub.door.state() == {"closed": {"large": 1}, "waiting": 0, "refused": {"m": cap}}
+    state = hub.door.state()
+    assert (state["closed"], state["waiting"], state["refused"]) == ({"large": 1}, 0, {"m": cap})
 
 
 def test_the_relay_hears_at_once_that_a_refused_reply_will_not_come():
@@ -199,28 +223,6 @@ def test_the_log_is_shown_to_registered_keys_alone(tmp_path: Path):
     assert hub.bodies == []
 
 
-class Ended:
-    """A connection that may be closed."""
-
-    is_over = False
-
-    def end(self) -> None:
-        self.is_over = True
-
-
-def test_a_node_that_is_removed_loses_its_connections_and_no_other():
-    hub, visits = Hub(), [Ended(), Ended(), Ended()]
-    hub.door.hall.known = dict(zip(visits, (NODE, NODE + 1, NODE), strict=True))  # type: ignore
-    body = UnregisterNodeRequest(node_id=NODE).SerializeToString()
-    assert hub.ask(PUBLIC, REMOVE, body, **KNOWN) == 403
-    assert not any(visit.is_over for visit in visits)
-    assert hub.ask(CONTROL, REMOVE, body) == 200
-    assert hub.bodies == [(REMOVE, len(body))]
-    assert [visit.is_over for visit in visits] == [True, False, True]
-    assert hub.door.state()["closed"] == {"removed": 2}
-    assert [*hub.door.hall.known.values()] == [NODE + 1]
-
-
 def test_a_node_has_few_requests_under_way(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests, "AT_ONCE", 0)
     assert Hub().ask(PUBLIC, "/v1/fleet/pull-messages", **KNOWN) == 429
@@ -242,3 +244,16 @@ def test_an_upload_of_which_nothing_more_comes_is_given_up(monkeypatch: pytest.M
     asyncio.run(hub.door(scope, never, send))
     assert hub.bodies == [("/v1/fleet/pull-messages", -1)]
     assert hub.door.state()["closed"] == {"stalled": 1}
+
+
+def test_the_hub_s_user_tells_of_runs_and_registers_keys():
+    hub, event = Hub(), RunEvent(kind="round_begun", run="first", round=1)
+    assert hub.ask(CONTROL, EVENT, event.to_bytes()) == 200
+    assert hub.events == [event]
+    assert hub.ask(CONTROL, EVENT, b"junk") == 400
+    assert hub.ask(CONTROL, SITES, b'{"north": "a key"}') == 200
+    assert hub.nodes.registered == {"north": b"a key"}
+    for junk in (b"", b"[]", b"{", b'{"north": 1}', b'{"north": "refused"}'):
+        assert hub.ask(CONTROL, SITES, junk) == 400
+    assert json.loads(hub.answered(CONTROL, STATE)[1])["connected"] == {"north": "online"}
+    assert hub.bodies == []
