@@ -49,6 +49,8 @@ QUIET = {
 
 PARENT, SHOWN = "--with-parent", "--federation-log"
 LOG, METRICS = "--hub-log", "--hub-metrics"
+OURS = (PARENT, SHOWN, LOG, METRICS)
+"""Options of this program, which Flower does not know."""
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
@@ -72,9 +74,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    options = [
-        a for a in without(arguments, PARENT, SHOWN, LOG, METRICS) if a != "--enable-supernode-auth"
-    ]
+    options = [a for a in without(arguments, *OURS) if a != "--enable-supernode-auth"]
     return options if "--simulation" in options else [*options, "--enable-supernode-auth"]
 
 
@@ -211,7 +211,8 @@ def main(arguments: Sequence[str]) -> None:
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
         inside = held.enter_context(_held("127.0.0.1", 0))
-        _run(arguments, (outside, inside, held.enter_context(bound(home / SOCKET))), held)
+        control = held.enter_context(bound(home / SOCKET))
+        _run(arguments, (outside, inside, control), held)
 
 
 def listening(options: Sequence[str]) -> socket.socket:
@@ -266,8 +267,6 @@ def _run(
     nodes, shown_log = Nodes(gone=hall.forget), option(arguments, SHOWN)
     log = Path(shown_log) if shown_log else None
     heard = _watch(arguments, hall, nodes, held)
-    if is_json():
-        all_as_json("flwr", "uvicorn")
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
         nodes.app = app
@@ -305,6 +304,8 @@ def _watch(
     from dprbft.engines.flower.door.watching import Watching
     from dprbft.engines.watch.serve import serving
 
+    if is_json():
+        all_as_json("flwr", "uvicorn")
     log, address = option(arguments, LOG), option(arguments, METRICS)
     watching = Watching(Path(log) if log else None, nodes, hall, say)
     hall.tell = watching.port
