@@ -23,6 +23,7 @@ from dprbft.methods.updates import site as updates
 from dprbft.paths import SitePaths, failed_file, hello_file, refusal_file
 from dprbft.secure_sum.signing import signing_of, summed_of
 from dprbft.site.data import watching_rows
+from dprbft.site.directory import read_site
 from dprbft.site.federations import membership
 from dprbft.site.joining import check_allowed, join, leave
 from dprbft.site.results.seen import remembering
@@ -140,5 +141,6 @@ def _with_keys(site: Site) -> Site:
         return site
     summed = summed_of(Hello.from_bytes(read_bytes(hello_file(site.home))))
     paths = site.paths
-    keys = membership(paths.folder, paths.run).folder
+    named = read_site(paths.folder).federation
+    keys = membership(paths.folder, named, paths.run).folder
     return replace(site, signing=signing_of(keys, names, site.id, paths.asked, summed))

@@ -14,8 +14,9 @@ import tomli_w
 from pydantic import Field, field_validator
 
 from dprbft.config.families import method_names
-from dprbft.config.flat import Section, validated
+from dprbft.config.flat import Name, Section, validated
 from dprbft.paths import declared_file, key_file, ledger_file, settings_file
+from dprbft.site.federations import FederationShare
 from panas.data.facts import Facts
 from panas.data.files.dialect import Dates, Delimiter, Dialect, Numbers
 from panas.data.files.tables import TableColumns
@@ -40,27 +41,10 @@ def allowed_releases(*, unprotected: bool) -> tuple[str, ...]:
     return (*(kind_names() if unprotected else bounded), LABEL_HISTOGRAM)
 
 
-class FederationShare(Section):
-    """What the owner of a site decides for one of its federations."""
-
-    # with the key and the federation.json of the site there, from the site's directory or absolute
-    folder: str = "."
-    # of all runs of its hub together, at the site's own delta; None: all that is left for life
-    epsilon: Annotated[float, Field(gt=0)] | None = None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the federation whose files lie in the site's directory."""
-        return Path(self.folder) == Path()
-
-
-Named = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
-
 class SiteSettings(Section):
     """What the owner of a site decides."""
 
-    name: Named
+    name: Name
     data: str  # a file or folder, from the site's directory or absolute
     label: str | None = None  # a table's label column
     group: str | None = None  # column, or array of a .npz, of the privacy unit, as a patient
@@ -98,12 +82,12 @@ class SiteSettings(Section):
     # what hubs may leave here: beginnings of runs in the ledger, and GiB below runs/
     run_limit: Annotated[int, Field(ge=1)] = 1000
     disk_limit: Annotated[float, Field(gt=0)] = 20.0
+    # federations that the site takes part in, by a name of the owner's (dprbft.site.federations)
+    federation: dict[Name, FederationShare] = Field(default_factory=dict)
     # where the node answers /metrics: HOST:PORT, or a path of a Unix socket; None: nowhere
     metrics: str | None = None
     metrics_budget: bool = False  # whether they show what the budget is, and what is left of it
     log_format: Literal["text", "json"] = "text"  # of what the node writes to stderr
-    # federations that the site takes part in, by a name of the owner's (dprbft.site.federations)
-    federation: dict[Named, FederationShare] = Field(default_factory=dict)
 
     @property
     def table(self) -> TableColumns:

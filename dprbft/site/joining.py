@@ -97,7 +97,7 @@ def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
         )
     check_bounds(config, facts)
     settings, share = read_site(paths.folder), config.budget(paths.index)
-    membership(paths.folder, paths.run)
+    membership(paths.folder, settings.federation, paths.run)
     _check_consent(settings, config, share, hello.version)
     _check_declared(paths, config, facts)
     check_encoder(paths.folder, settings, facts)
@@ -115,7 +115,7 @@ def check_allowed(paths: SitePaths) -> None:
         return  # not joined: whoever opens the site says so
     hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(paths.folder)
     config = config_of(hello.config)
-    membership(paths.folder, paths.run)
+    membership(paths.folder, settings.federation, paths.run)
     _check_consent(settings, config, config.budget(paths.index), hello.version)
     ledger = site_ledger(paths.folder, paths.run)
     if ledger.is_open and ledger.account().budget != settings.budget:

@@ -25,14 +25,13 @@ from dprbft.engines.deploy.change import add, remove, renew, renew_key
 from dprbft.engines.deploy.probe import greet
 from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.hub import free_port
-from dprbft.engines.node.call import connected as connected_to
+from dprbft.engines.node.call import connected
 from dprbft.paths import declared_file, server_folder
 from dprbft.secure_sum.identity import new_key
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.site.directory import read_site, write_site
 from panas.data.facts import Facts
 from panas.runtime.store import read_json, read_lines
-from panas_cli.commands.sites.status import connected, look
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -107,7 +106,7 @@ def whole(made: Federation) -> Path:
 
 def metrics_at(folder: Path) -> str:
     """What /metrics answers at a socket in a folder."""
-    with connected_to(folder / METRICS, time.monotonic() + 10) as link:
+    with connected(folder / METRICS, time.monotonic() + 10) as link:
         link.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: link.recv(1 << 16), b"")).decode().partition("\r\n\r\n")[2]
 
@@ -220,8 +219,8 @@ def test_too_few_sites_are_one_line(made: Federation):
 
 
 def states(made: Federation) -> dict[str, str]:
-    """Each site's connection, as `panas deploy status` has it."""
-    return connected(made.hub, look(made.hub)) or {}
+    """Each site's connection, as the hub has it."""
+    return dict(state(made.hub.home)["connected"])
 
 
 def closed_for_removal(made: Federation) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dprbft.engines.deploy.accept import differences, look_at
 from dprbft.engines.deploy.certificates import fits, look, vouches
@@ -40,11 +39,9 @@ from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
 from dprbft.paths import declared_file
+from dprbft.site.federations import memberships
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
-
-if TYPE_CHECKING:
-    from dprbft.site.federations import Membership
 
 SOON = 30
 """Days before its end from which a certificate is told to be renewed."""
@@ -74,20 +71,15 @@ def check_site(folder: Path) -> Iterator[Check]:
     yield data
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
-    for each in _further(folder) if data.holds else ():
-        yield from _elsewhere(each)
+    if data.holds:
+        from dprbft.site.directory import read_site
+
+        for each in memberships(folder, read_site(folder).federation)[1:]:
+            yield from _elsewhere(each.name, each.folder)
 
 
-def _further(folder: Path) -> Sequence["Membership"]:
-    from dprbft.site.directory import read_site
-    from dprbft.site.federations import memberships
-
-    return memberships(folder, read_site(folder))[1:]
-
-
-def _elsewhere(member: "Membership") -> Iterator[Check]:
+def _elsewhere(name: str, folder: Path) -> Iterator[Check]:
     """Look at a further federation of a site."""
-    folder, name = member.folder, member.name
     check = _look(f"folder {name}", lambda: f"site {read_federation(folder).site}, {folder}")
     yield check
     for each in _at_hub(folder, read_federation(folder)) if check.holds else ():

@@ -1,4 +1,4 @@
-"""Lets the sites of a hub.toml into its SuperLink.
+"""Lets the sites of a hub.toml, and no others, into its SuperLink.
 
 A SuperLink keeps what it knows in memory, so this is done at every start. That it was done is noted
 in `nodes.json` beside Flower's files.
@@ -16,7 +16,6 @@ def link_of(hub: Hub) -> Deployed:
 
 
 def register(hub: Hub) -> None:
-    """Register the keys of all sites; PanasError if the SuperLink refuses one."""
-    link_of(hub).open()
+    """Let the SuperLink know the keys of all sites, and no others; PanasError if it refuses one."""
     control.register(hub.home, hub.keys)
     write_json(hub.home / NODES, {"sites": sorted(hub.keys)})

@@ -13,11 +13,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from dprbft.config.flat import Section, validated
 from dprbft.config.hub import HUB
+from dprbft.config.toml import read_toml
 from dprbft.engines.deploy.log import LOG
 from dprbft.engines.deploy.probe import parted
-from dprbft.engines.deploy.register import register
+from dprbft.engines.deploy.register import link_of, register
 from dprbft.engines.deploy.settings import (
     CA,
     HUB_LOG,
@@ -31,6 +36,8 @@ from dprbft.engines.flower.hub import answers, raise_open_files, say, with_paren
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.watch.serve import parsed_address
+from dprbft.paths import settings_file
+from dprbft.site.federations import FederationShare, memberships
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.log import FORMAT
 from panas.runtime.store import exclusive
@@ -62,22 +69,32 @@ def hub_part(hub: Hub) -> Part:
         *("--ssl-keyfile", str(hub.path(s.key))),
     )
     listen = ("--host", s.bind, "--port", str(s.port))
-    seen = [f"--log={hub.folder / LOG}", f"--hub-log={hub.folder / HUB_LOG}"]
+    own = [
+        with_parent(),
+        f"--federation-log={hub.folder / LOG}",
+        f"--hub-log={hub.folder / HUB_LOG}",
+    ]
     if s.metrics:
         at = parsed_address(s.metrics)
-        seen.append(f"--hub-metrics={hub.path(at) if isinstance(at, Path) else s.metrics}")
-    command = _python("dprbft.engines.flower.hub", with_parent(), *listen, *files, *seen)
+        own.append(f"--hub-metrics={hub.path(at) if isinstance(at, Path) else s.metrics}")
+    command = _python("dprbft.engines.flower.hub", *listen, *files, *own)
     return Part("hub", command, hub.home, s.log_format)
+
+
+class _OfSite(Section):
+    """What the processes of a site follow from; the rest of site.toml, and torch, is its node's."""
+
+    federation: dict[str, FederationShare] = Field(default_factory=dict)
+    log_format: Literal["text", "json"] = "text"
 
 
 def site_parts(folder: Path) -> tuple[Part, ...]:
     """A site's node, and a relay for each of its federations."""
-    from dprbft.site.directory import read_site  # torch comes with it, which no hub needs
-    from dprbft.site.federations import memberships
-
-    settings, folder = read_site(folder), folder.resolve()
+    folder, path = folder.resolve(), settings_file(folder)
+    given = {k: v for k, v in read_toml(path).items() if k in _OfSite.model_fields}
+    settings = validated(_OfSite, given, str(path))
     node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
-    named = {each.folder: each.name for each in memberships(folder, settings)}
+    named = {each.folder: each.name for each in memberships(folder, settings.federation)}
     relays = [
         _relay(at, "relay" if at == folder else f"relay of {name}", settings.log_format)
         for at, name in named.items()
@@ -108,9 +125,9 @@ def start_hub(folder: Path) -> None:
     ):
         (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
+        link_of(hub).open()
         registering = _Registering(hub)
-        if not registering.done():
-            raise PanasError("expected the keys of hub.toml to be registered, and some were not")
+        registering.register()
         processes.wait(look=registering.look)
 
 
@@ -120,7 +137,7 @@ def start_site(folder: Path) -> None:
     A relay that ends is started again: its hub may not know the site's key yet. PanasError if the
     node ends by itself, after its stderr.
     """
-    if not (folder / "site.toml").is_file():
+    if not settings_file(folder).is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
     node, *relays = site_parts(folder)
     check_flower()
@@ -134,20 +151,20 @@ class _Registering:
     def __init__(self, hub: Hub) -> None:
         self._hub, self._seen, self._due = hub, -1, 0.0
 
-    def done(self) -> bool:
-        """Whether the SuperLink now knows exactly these keys; else a line on stderr says why."""
+    def register(self) -> None:
+        """Let in the sites of hub.toml as it is now, and no others."""
         changed = self._changed()
-        try:
-            register(flower_hub(self._hub.folder))
-        except (PanasError, OSError) as e:
-            say(str(e))
-            return False
+        register(flower_hub(self._hub.folder))
         self._seen = changed
-        return True
 
     def look(self) -> None:
-        """Register anew where hub.toml has changed; what fails is tried again."""
-        if self._changed() != self._seen and time.monotonic() >= self._due and not self.done():
+        """Register anew where hub.toml has changed; what fails is told, and tried again."""
+        if self._changed() == self._seen or time.monotonic() < self._due:
+            return
+        try:
+            self.register()
+        except (PanasError, OSError) as e:
+            say(str(e), as_json=self._hub.flower.log_format == "json")
             self._due = time.monotonic() + AGAIN
 
     def _changed(self) -> int:

@@ -7,9 +7,9 @@ is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and want
 must hold a registered key, and an address that others reach must have TLS.
 
 `python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, `--with-parent=PID`
-to end with the process that started it, `--log=PATH` of the federation's log, for sites to read,
-`--hub-log=FILE` and `--hub-metrics=ADDRESS`. A certificate that is replaced is shown without a
-restart.
+to end with the process that started it, `--federation-log=FILE`, which it shows sites,
+`--hub-log=FILE`, which it writes, and `--hub-metrics=ADDRESS`. A certificate that is replaced is
+shown without a restart.
 """
 
 import importlib
@@ -47,9 +47,9 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
-PARENT, LOG = "--with-parent", "--log"
-EVENTS, METRICS = "--hub-log", "--hub-metrics"
-OURS = (PARENT, LOG, EVENTS, METRICS)
+PARENT, SHOWN = "--with-parent", "--federation-log"
+LOG, METRICS = "--hub-log", "--hub-metrics"
+OURS = (PARENT, SHOWN, LOG, METRICS)
 """Options of this program, which Flower does not know."""
 
 OPEN_FILES = 1 << 16
@@ -259,12 +259,13 @@ def _run(
 
     options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
-    secret, (host, outer) = os.urandom(32), outside.getsockname()[:2]
+    secret, host = os.urandom(32), outside.getsockname()
+    at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
     files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
-    shown = Certificate(files[0], files[1], say) if files[0] and not insecure else None
-    at = f"{'https' if shown else 'http'}://{f'[{host}]' if ':' in host else host}:{outer}"
-    hall, nodes = Hall(say), Nodes()
-    log = Path(option(arguments, LOG) or os.devnull)
+    shown = None if insecure or not files[0] else Certificate(files[0], files[1], say)
+    tls, hall = shown.tls if shown else None, Hall(say)
+    nodes, shown_log = Nodes(gone=hall.forget), option(arguments, SHOWN)
+    log = Path(shown_log) if shown_log else None
     heard = _watch(arguments, hall, nodes, held)
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
@@ -274,9 +275,9 @@ def _run(
             app,
             hall,
             [(CONTROL, control), (RUNTIME, inside), (PUBLIC, outside)],
-            shown.tls if shown else None,
+            tls,
             Program(
-                line=f"Uvicorn running on {at}",
+                line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
                 start=lambda: _start_programs(port, secret, insecure, options),
                 look=shown.look if shown else lambda: None,
             ),
@@ -305,7 +306,7 @@ def _watch(
 
     if is_json():
         all_as_json("flwr", "uvicorn")
-    log, address = option(arguments, EVENTS), option(arguments, METRICS)
+    log, address = option(arguments, LOG), option(arguments, METRICS)
     watching = Watching(Path(log) if log else None, nodes, hall, say)
     hall.tell = watching.port
     if address:
@@ -331,9 +332,10 @@ def _start_programs(
         os.close(source)
 
 
-def say(line: str) -> None:
-    """Write a line for whoever runs this process."""
-    to_stderr(Line("note", {"text": line}).json() if is_json() else f"panas: {line}")
+def say(line: str, *, as_json: bool | None = None) -> None:
+    """Write a line for whoever runs this process; None: in the format that its starter wants."""
+    wants_json = is_json() if as_json is None else as_json
+    to_stderr(Line("note", {"text": line}).json() if wants_json else f"panas: {line}")
 
 
 if __name__ == "__main__":

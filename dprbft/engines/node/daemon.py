@@ -27,9 +27,10 @@ from panas.runtime.store import read_json
 KEY = "node.key"
 LOG = "node.log"
 HERE = Machine()
-LOGGING = threading.Lock()
 LEVELS: Mapping[str, Level] = {Code.DONE.name: "info", Code.FAILED.name: "error"}
 """Of a request in the log, by the code of its answer; all others are warnings."""
+LOGGING = threading.Lock()
+"""Of this process's logs: each has one writer at a time, of whichever hub a request is."""
 
 
 @cache

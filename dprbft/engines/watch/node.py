@@ -1,7 +1,8 @@
-"""What a node counts. The rule: nothing that its hub has not seen, but for the owner's budget.
+"""What a node counts, of all its hubs together. The rule: nothing that they have not seen, but for
+the owner's budget.
 
 A hub sees what it asked for, the code of each answer, its size and when it came. So these are
-counted, and who reads them learns no more than the hub. Left out is what follows from private rows
+counted, and who reads them learns no more than the hubs. Left out is what follows from private rows
 and is charged to no ledger: the seconds of a computation, the reason of a refusal, where something
 failed. They are in `node.log`, which the site's owner alone can read. The budget follows from the
 ledger; it is shown where `metrics_budget` of site.toml says so.
@@ -23,21 +24,22 @@ from dprbft.site.directory import SiteSettings, read_site, site_account
 ANSWERS = Family(
     "panas_node_answers_total",
     "counter",
-    "Answers to the hub, by what it asked for and by code; REFUSED also counts what was no request",
+    "Answers to hubs, by what they asked for and by code; REFUSED also counts what was no request",
     ("verb", "code"),
 )
 BYTES = Family(
     "panas_node_bytes_total", "counter", "Bytes of requests and of answers", ("direction",)
 )
 LAST = Family(
-    "panas_node_last_request_timestamp_seconds", "gauge", "When the hub last asked for something"
+    "panas_node_last_request_timestamp_seconds", "gauge", "When a hub last asked for something"
 )
 BUDGET = Family("panas_node_budget_epsilon", "gauge", "Epsilon of all runs together")
 SPENT = Family("panas_node_budget_spent_epsilon", "gauge", "Epsilon of all charges, composed")
 LEFT = Family(
     "panas_node_budget_left_epsilon",
     "gauge",
-    "The most that another run may request; with what is spent it composes to the budget",
+    "The most that another run may request, of a hub without a part of its own; with what is spent "
+    "it composes to the budget",
 )
 FAMILIES = (ANSWERS, BYTES, LAST, BUDGET, SPENT, LEFT)
 OTHER = "other"
@@ -53,7 +55,7 @@ class Budget:
 
 
 class NodeMetrics:
-    """Counts the requests of one site's node.
+    """Counts the requests of one site, of whichever hub.
 
     Args:
         folder: the site's.

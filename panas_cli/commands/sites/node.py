@@ -32,7 +32,7 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     """
     settings, path = read_site(folder), socket or folder / SOCKET
     state_key()  # or BadInput, where it can be kept nowhere
-    own, *others = memberships(folder, settings)
+    own, *others = memberships(folder, settings.federation)
     for each in (own, *others):
         if (each.folder / KEY).is_file():
             check_own_key(each.folder)
@@ -47,11 +47,11 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
         line = Line("node", {"text": text}, "warning" if warning else "info")
         to_stderr(line.json()) if as_json else _say(f"warning: {text}" if warning else text)
 
-    node = Node({settings.name: folder}, machine, tell=tell)
     further = [
         (Node({each.site(): folder}, machine, tell=tell, member=each), each.folder / SOCKET)
         for each in others
     ]
+    node = Node({settings.name: folder}, machine, tell=tell)
     account = site_account(folder, settings)
     signed = "signed" if (folder / KEY).is_file() else f"not signed: no {KEY}"
 

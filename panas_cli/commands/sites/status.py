@@ -69,22 +69,17 @@ def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
 def hub_record(hub: Hub, run: Path | None) -> dict[str, Any]:
     """What a hub knows now, as JSON; of a run, or of its latest."""
     seen, result = look(hub), run or latest_run(hub)
-    states = connected(hub, seen)
+    states = None if seen is None else dict(seen["connected"])
     return {
         "hub": hub.address,
         "answers": states is not None,
-        "connected": states or {},
+        "connected": {n: states.get(n, "not registered") for n in hub.settings.names}
+        if states is not None
+        else {},
         "refused_at_port": None if seen is None else dict(seen["closed"]),
         "run": None if result is None else _run(result, hub),
         "note": NOTE,
     }
-
-
-def connected(hub: Hub, seen: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Each site's state as Flower names it, "online" say; None if the hub does not answer."""
-    if seen is None:
-        return None
-    return {n: seen["connected"].get(n, "not registered") for n in hub.settings.names}
 
 
 def look(hub: Hub) -> dict[str, Any] | None:

@@ -55,8 +55,8 @@ def tell(home: Path, event: RunEvent) -> None:
 
 
 def register(home: Path, keys: Mapping[str, bytes]) -> None:
-    """Let the holders of public keys (PEM, by site) into the hub of a folder; PanasError if it
-    refuses one, or is silent."""
+    """Let the holders of public keys (PEM, by site) into the hub of a folder, and no others;
+    PanasError if it refuses one, or is silent."""
     body = json.dumps({name: key.decode() for name, key in keys.items()}).encode()
     try:
         status, answer = _asked(home, "POST", SITES, body)

@@ -7,7 +7,7 @@ start a process a key.
 import binascii
 import datetime
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,10 +18,14 @@ class Nodes:
     """The registered nodes.
 
     `app` is Flower's, whose state holds them; it is set once it is there.
+
+    Args:
+        gone: hears the number of each node that is let in no more, to close its connections.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gone: Callable[[int], None] = lambda node: None) -> None:
         self.app: Any = None
+        self.gone = gone
         self.behind = dict[int, float]()  # seconds by which a node's clock was, at its last request
 
     @property
@@ -58,10 +62,10 @@ class Nodes:
                 return int(node)
         return None
 
-    def register(self, keys: Mapping[str, bytes]) -> list[int]:
-        """Let the holders of these keys in, and nobody else; returns the nodes that it lets out.
+    def register(self, keys: Mapping[str, bytes]) -> None:
+        """Let the holders of keys in, and no others; who is in by this name and key stays.
 
-        BadInput for what is no key that Flower takes, or one that it has had before.
+        BadInput for what is no key that Flower takes, or one that a node has, or has had.
 
         Args:
             keys: public ones (PEM), by the names of their sites.
@@ -71,30 +75,16 @@ class Nodes:
             NOOP_ACCOUNT_NAME,
             NOOP_FLWR_AID,
         )
-        from flwr.supercore.primitives.asymmetric import (
-            bytes_to_public_key,
-            public_key_to_bytes,
-            uses_nist_ec_curve,
-        )
 
-        wanted = dict[str, bytes]()
-        for name, text in keys.items():
-            try:
-                key = bytes_to_public_key(text)
-                if not uses_nist_ec_curve(key):
-                    raise ValueError("another curve")
-                wanted[name] = public_key_to_bytes(key)
-            except (ValueError, TypeError) as e:
-                raise _refused(name, e) from e
-        known, out = self.infos(), list[int]()
-        for name, info in known.items():
-            if wanted.get(name) != info.public_key:
-                with suppress(TypeError):  # Flower, of a node that was never connected; it is out
-                    self._state.delete_node(NOOP_FLWR_AID, info.node_id)
-                out.append(int(info.node_id))
-            else:
-                del wanted[name]
-        for name, content in wanted.items():
+        contents = {name: _content(name, key) for name, key in keys.items()}
+        for info in self._registered():
+            if contents.get(info.name) == info.public_key:
+                del contents[info.name]
+                continue
+            self._state.delete_node(owner_aid=NOOP_FLWR_AID, node_id=info.node_id)
+            self.behind.pop(int(info.node_id), None)
+            self.gone(int(info.node_id))
+        for name, content in contents.items():
             try:
                 self._state.create_node(
                     owner_aid=NOOP_FLWR_AID,
@@ -105,12 +95,17 @@ class Nodes:
                 )
             except ValueError as e:
                 raise _refused(name, e) from e
-        return out
+
+    def _registered(self) -> list[Any]:
+        """What Flower knows of each node that is let in."""
+        from flwr.supercore.constant import NodeStatus
+
+        infos = self._state.get_node_info()
+        return [info for info in infos if info.status != NodeStatus.UNREGISTERED]
 
     def infos(self) -> dict[str, Any]:
         """What Flower knows of each node that is let in, by the name of its site."""
-        nodes = self._state.get_node_info()
-        return {info.name: info for info in nodes if info.status != "unregistered"}
+        return {info.name: info for info in self._registered()}
 
     def states(self) -> dict[str, str]:
         """Each site's state as Flower names it, "online" say."""
@@ -122,8 +117,25 @@ class Nodes:
         return {ids[node]: age for node, age in dict(self.behind).items() if node in ids}
 
 
-def _refused(site: str, error: Exception) -> BadInput:
+def _content(name: str, key: bytes) -> bytes:
+    """A site's public key (PEM) in Flower's own form; BadInput if Flower takes none such."""
+    from flwr.supercore.primitives.asymmetric import (
+        bytes_to_public_key,
+        public_key_to_bytes,
+        uses_nist_ec_curve,
+    )
+
+    try:
+        public = bytes_to_public_key(key)
+        if not uses_nist_ec_curve(public):
+            raise ValueError("another curve")
+        return public_key_to_bytes(public)
+    except (ValueError, TypeError) as e:
+        raise _refused(name, e) from e
+
+
+def _refused(name: str, error: Exception) -> BadInput:
     return BadInput(
-        f"expected a key of site {site} that no other has, got one that Flower refuses ({error}); "
-        "see hub.toml"
+        f"expected a key of site {name} that no other has, or has had, got one that Flower refuses "
+        f"({error}); see hub.toml"
     )

@@ -6,9 +6,8 @@ sends it and however large. Here each interface has a door of its own (`gate`), 
 request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
 read only if a registered key has signed its request, and the node was asked for that much; all
 others may be `SMALL`. `KEY` answers whether a key is registered; `HISTORY`, to registered keys, is
-the federation's log. At the control socket `SITES` registers keys, and closes the connections of
-those that it knows no more; `STATE` says what was refused and who is connected, and `EVENT` takes
-what happens in a run.
+the federation's log. At the control socket `SITES` says whose keys are registered from now on,
+`STATE` what was refused and who is connected, and `EVENT` takes what happens in a run.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
@@ -208,7 +207,6 @@ class Replies:
 
 
 KEY, HISTORY = "/panas/key", "/panas/log"
-REMOVE = "/v1/control/unregister-node"
 FLEET = "/v1/fleet/"
 OPEN: Mapping[str, tuple[str, ...]] = {
     PUBLIC: (FLEET, "/health", KEY, HISTORY),
@@ -251,7 +249,7 @@ class Door:
         elif path == STATE:
             await answer(send, 200, self.state())
         elif path in (EVENT, SITES):
-            await answer(send, *await self._heard(path, receive))
+            await answer(send, *await self._take(path, receive))
         elif visit.door == PUBLIC:
             visit.asked()
             try:
@@ -260,8 +258,6 @@ class Door:
                 visit.answered()
         elif visit.door == RUNTIME:
             await self._runtime(scope, receive, send)
-        elif path == REMOVE:
-            await self._remove(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -275,16 +271,14 @@ class Door:
             "connected": self.nodes.states(),
         }
 
-    async def _heard(self, path: str, receive: Receive) -> tuple[int, Any]:
+    async def _take(self, path: str, receive: Receive) -> tuple[int, Any]:
         """Hear an event, or register keys; the status and content of the answer."""
         body = await read(receive, LOCAL) or b""
         try:
             if path == EVENT:
                 self.heard(RunEvent.from_bytes(body))
             else:
-                keys = {name: key.encode() for name, key in json.loads(body).items()}
-                for node in self.nodes.register(keys):
-                    self.hall.forget(node)
+                self.nodes.register({name: key.encode() for name, key in json.loads(body).items()})
         except (BadInput, ValueError, AttributeError) as e:
             return 400, str(e)
         return 200, ""
@@ -295,7 +289,7 @@ class Door:
         if node is not None:
             visit.known(node)
         if path in (KEY, HISTORY):
-            await self._told(path, node, send)
+            await self._show(path, node, send)
             return
         size, receive = size_of(scope), self._lively(receive)
         most = SMALL
@@ -313,7 +307,7 @@ class Door:
         else:
             await self._counted(node, size, scope, (receive, send))
 
-    async def _told(self, path: str, node: int | None, send: Send) -> None:
+    async def _show(self, path: str, node: int | None, send: Send) -> None:
         """Answer what a site asks of its own key, or of the others."""
         if node is None:
             await answer(send, 401)
@@ -323,15 +317,6 @@ class Door:
             await answer(send, 404)
         else:
             await answer(send, 200, await asyncio.to_thread(self.log.read_bytes))
-
-    async def _remove(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let Flower forget a node; its connections are closed, whatever they are at."""
-        from flwr.proto.control_pb2 import UnregisterNodeRequest
-
-        body = await read(receive, SMALL)
-        await self.app(scope, again(body, receive), send)
-        if (request := parsed(UnregisterNodeRequest, body)) is not None:
-            self.hall.forget(int(request.node_id))
 
     async def _counted(
         self, node: int, size: int, scope: Scope, wire: tuple[Receive, Send]

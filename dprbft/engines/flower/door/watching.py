@@ -59,6 +59,7 @@ class Watching:
         """What /metrics answers."""
         metrics, states = self._metrics, self._nodes.states()
         metrics.put(SITES, value=len(states))
+        metrics.drop(CONNECTED, SKEW)  # of sites that were removed, too
         for site, state in states.items():
             metrics.put(CONNECTED, site, value=float(state == ONLINE))
         for site, seconds in self._nodes.skews().items():

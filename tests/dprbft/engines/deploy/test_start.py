@@ -11,11 +11,13 @@ from federation import is_running, wait_for
 from node_sites import owned_site
 
 from dprbft.engines.deploy import start
+from dprbft.engines.deploy.change import remove
 from dprbft.engines.deploy.folders import Deployment, make_deployment
-from dprbft.engines.deploy.settings import flower_hub
+from dprbft.engines.deploy.settings import Hub, flower_hub
 from dprbft.engines.deploy.start import Part, start_site
 from dprbft.engines.node.call import SOCKET
-from dprbft.site.directory import FederationShare, SiteSettings, write_site
+from dprbft.site.directory import SiteSettings, write_site
+from dprbft.site.federations import FederationShare
 from panas.runtime.errors import BadInput, PanasError
 
 
@@ -64,6 +66,7 @@ def test_a_site_connects_to_the_hub_of_each_of_its_federations(tmp_path: Path):
         epsilon=1.0,
         delta=1e-5,
         federation={"g": FederationShare(folder=str(other))},
+        log_format="json",
     )
     write_site(site, settings)
     node, first, second = start.site_parts(site)
@@ -73,7 +76,7 @@ def test_a_site_connects_to_the_hub_of_each_of_its_federations(tmp_path: Path):
             *part.command
         }
         assert str(folder / "node.key") in part.command
-        assert part.flower == folder / "flower"
+        assert (part.flower, part.log_format) == (folder / "flower", "json")
 
 
 @pytest.mark.slow
@@ -107,7 +110,9 @@ def test_a_node_ends_when_what_started_it_is_killed(early: bool, tmp_path: Path)
 def test_a_hub_is_told_where_it_logs_and_answers_metrics(tmp_path: Path):
     make_deployment(tmp_path / "f", Deployment(sites=("a",)))
     folder = tmp_path / "f/hub"
-    assert not [x for x in start.hub_part(flower_hub(folder)).command if "metrics" in x]
+    own = start.hub_part(flower_hub(folder)).command
+    assert f"--federation-log={folder / 'federation.log.jsonl'}" in own
+    assert not [x for x in own if "metrics" in x]
     path, text = folder / "hub.toml", (folder / "hub.toml").read_text()
     for given, told in (("9101", "9101"), ("m.sock", str(folder / "m.sock"))):
         own = f'metrics = "{given}"\nlog_format = "json"\n[keys]'
@@ -118,3 +123,32 @@ def test_a_hub_is_told_where_it_logs_and_answers_metrics(tmp_path: Path):
     path.write_text(text.replace("[keys]", 'metrics = "here"\n[keys]'))
     with pytest.raises(BadInput, match="expected metrics as HOST:PORT"):
         start.hub_part(flower_hub(folder))
+
+
+def test_a_hub_registers_anew_what_its_settings_name_and_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    make_deployment(tmp_path / "f", Deployment(sites=("a", "b")))
+    hub, asked, fails = flower_hub(tmp_path / "f/hub"), list[set[str]](), [False]
+
+    def register(hub: Hub) -> None:
+        asked.append(set(hub.keys))
+        if fails[0]:
+            raise PanasError("expected the hub to answer")
+
+    monkeypatch.setattr(start, "register", register)
+    registering = start._Registering(hub)
+    registering.register()
+    registering.look()
+    assert asked == [{"a", "b"}]
+    remove(tmp_path / "f", "b")
+    fails[0] = True
+    registering.look()
+    registering.look()
+    assert asked[1:] == [{"a"}]
+    assert capsys.readouterr().err == "panas: expected the hub to answer\n"
+    monkeypatch.setattr(registering, "_due", 0.0)
+    fails[0] = False
+    for _ in range(2):
+        registering.look()
+    assert asked[1:] == [{"a"}, {"a"}]

@@ -39,7 +39,7 @@ def trial(site: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def second(site: Path, trial: Path, told: list[Served]) -> Node:
     """What answers the second federation's hub."""
-    _, member = memberships(site, read_site(site))
+    _, member = memberships(site, read_site(site).federation)
     return Node({member.site(): site}, tell=told.append, member=member)
 
 
@@ -141,12 +141,13 @@ def test_sections_that_cannot_be_are_refused(site: Path, trial: Path):
     for more in ('folder = "../trial"', f'folder = "{site}"'):
         path.write_text(f"{text}\n[federation.x]\n{more}\n")
         with pytest.raises(BadInput, match="got one twice"):
-            memberships(site, read_site(site))
+            memberships(site, read_site(site).federation)
     path.write_text(text)
     (trial / "federation.json").unlink()
-    assert membership(site, "run").is_own  # the site's own federation goes on
+    named = read_site(site).federation
+    assert membership(site, named, "run").is_own  # the site's own federation goes on
     with pytest.raises(BadInput, match=r"\[federation.trial\] of site.toml names"):
-        membership(site, "trial:run").site()
+        membership(site, named, "trial:run").site()
 
 
 def test_one_process_answers_at_a_socket_for_each_federation(

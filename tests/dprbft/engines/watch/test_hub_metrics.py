@@ -60,16 +60,20 @@ def test_a_call_is_one_line_and_each_site_that_refused_one_more():
 class Known(Nodes):
     """Nodes without Flower."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = {"a": "online", "b": "offline"}
+
     def states(self) -> dict[str, str]:
-        return {"a": "online", "b": "offline"}
+        return self.now
 
     def skews(self) -> dict[str, float]:
         return {"a": -0.5}
 
 
 def test_the_port_and_the_sites_are_looked_at_when_asked(tmp_path: Path):
-    hall, lost = Hall(), list[str]()
-    watching = Watching(tmp_path / "hub.log", Known(), hall, lost.append)
+    hall, nodes, lost = Hall(), Known(), list[str]()
+    watching = Watching(tmp_path / "hub.log", nodes, hall, lost.append)
     hall.closed["idle"] += 3
     watching.heard(CALL)
     text = watching.text()
@@ -78,6 +82,9 @@ def test_the_port_and_the_sites_are_looked_at_when_asked(tmp_path: Path):
     assert value_of(text, hub.CONNECTED.name, site="b") == 0
     assert value_of(text, hub.SKEW.name, site="a") == -0.5
     assert value_of(text, hub.REFUSED.name, by="port", kind="idle") == 3
+    del nodes.now["b"]  # it was removed
+    series = read_metrics(watching.text())
+    assert (hub.CONNECTED.name, frozenset({("site", "b")})) not in series
     lines = [json.loads(line) for line in (tmp_path / "hub.log").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["call", "site refused", "site absent"]
     assert lost == []

@@ -41,21 +41,34 @@ def test_a_registered_key_is_a_node_by_the_name_of_its_site(nodes: Nodes):
     assert nodes.skews() == {"north": pytest.approx(1.5, abs=0.5)}
 
 
-def test_who_is_named_no_more_or_has_another_key_is_let_out(nodes: Nodes):
-    first, second, third = (public_of(new_key()) for _ in range(3))
-    assert nodes.register({"north": first, "south": second}) == []
-    ids = {name: info.node_id for name, info in nodes.infos().items()}
-    assert nodes.register({"north": first, "south": third}) == [ids["south"]]
-    assert nodes.infos()["north"].node_id == ids["north"]
-    assert nodes.infos()["south"].public_key == third
-    assert nodes.register({"south": third}) == [ids["north"]]
-    assert set(nodes.states()) == {"south"}
-
-
-def test_a_key_is_one_site_s_and_no_other_s(nodes: Nodes):
+def test_a_key_is_registered_once_and_for_one_site(nodes: Nodes):
     public = public_of(new_key())
     nodes.register({"north": public})
-    for keys in ({"north": public, "west": public}, {"north": public, "west": b"no key"}):
+    nodes.register({"north": public, "south": public_of(new_key())})
+    assert set(nodes.states()) == {"north", "south"}
+    for keys in ({"north": public, "west": public}, {"west": b"no key"}):
         with pytest.raises(BadInput, match="expected a key of site west"):
             nodes.register(keys)
-    assert set(nodes.states()) == {"north"}
+        assert "north" in nodes.states()
+
+
+def test_a_site_that_is_named_no_more_and_an_old_key_are_let_in_no_more(nodes: Nodes):
+    gone = list[int]()
+    nodes.gone = gone.append
+    north, south, west = new_key(), new_key(), new_key()
+    first = {"north": public_of(north), "south": public_of(south), "west": public_of(west)}
+    nodes.register(first)
+    known = {name: int(info.node_id) for name, info in nodes.infos().items()}
+    for key in (north, south, west):
+        assert nodes.node_of(flower_headers(key, now())) is not None
+    renewed = new_key()
+    nodes.register({"north": public_of(renewed), "west": first["west"]})
+    assert gone == [known["north"], known["south"]]
+    assert nodes.states().keys() == {"north", "west"}
+    assert nodes.skews().keys() == {"west"}
+    assert nodes.infos()["west"].node_id == known["west"]
+    for key, is_in in ((north, False), (south, False), (west, True), (renewed, True)):
+        assert (nodes.node_of(flower_headers(key, now())) is not None) == is_in
+    with pytest.raises(BadInput, match="expected a key of site south that no other has, or has"):
+        nodes.register({"west": first["west"], "south": first["south"]})
+    assert nodes.states().keys() == {"west"}

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.proto.control_pb2 import UnregisterNodeRequest
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
@@ -27,7 +26,7 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from dprbft.engines.flower.door import requests
 from dprbft.engines.flower.door.control import EVENT, SITES, STATE
 from dprbft.engines.flower.door.nodes import Nodes
-from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, REMOVE, SMALL, Door, read
+from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, SMALL, Door, read
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
 from dprbft.engines.watch.hub import RunEvent
 from panas.runtime.errors import BadInput
@@ -62,11 +61,10 @@ class Known(Nodes):
     def node_of(self, headers: Mapping[str, str]) -> int | None:
         return NODE if headers.get("key") == KNOWN["key"] else None
 
-    def register(self, keys: Mapping[str, bytes]) -> list[int]:
+    def register(self, keys: Mapping[str, bytes]) -> None:
         if b"refused" in keys.values():
             raise BadInput("expected another key")
         self.registered = keys
-        return [] if "north" in keys else [NODE]
 
     def states(self) -> dict[str, str]:
         return {"north": "online"}
@@ -225,28 +223,6 @@ def test_the_log_is_shown_to_registered_keys_alone(tmp_path: Path):
     assert hub.bodies == []
 
 
-class Ended:
-    """A connection that may be closed."""
-
-    is_over = False
-
-    def end(self) -> None:
-        self.is_over = True
-
-
-def test_a_node_that_is_removed_loses_its_connections_and_no_other():
-    hub, visits = Hub(), [Ended(), Ended(), Ended()]
-    hub.door.hall.known = dict(zip(visits, (NODE, NODE + 1, NODE), strict=True))  # type: ignore
-    body = UnregisterNodeRequest(node_id=NODE).SerializeToString()
-    assert hub.ask(PUBLIC, REMOVE, body, **KNOWN) == 403
-    assert not any(visit.is_over for visit in visits)
-    assert hub.ask(CONTROL, REMOVE, body) == 200
-    assert hub.bodies == [(REMOVE, len(body))]
-    assert [visit.is_over for visit in visits] == [True, False, True]
-    assert hub.door.state()["closed"] == {"removed": 2}
-    assert [*hub.door.hall.known.values()] == [NODE + 1]
-
-
 def test_a_node_has_few_requests_under_way(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(requests, "AT_ONCE", 0)
     assert Hub().ask(PUBLIC, "/v1/fleet/pull-messages", **KNOWN) == 429
@@ -277,10 +253,6 @@ def test_the_hub_s_user_tells_of_runs_and_registers_keys():
     assert hub.ask(CONTROL, EVENT, b"junk") == 400
     assert hub.ask(CONTROL, SITES, b'{"north": "a key"}') == 200
     assert hub.nodes.registered == {"north": b"a key"}
-    visits = [Ended(), Ended()]
-    hub.door.hall.known = dict(zip(visits, (NODE, NODE + 1), strict=True))  # type: ignore
-    assert hub.ask(CONTROL, SITES, b'{"south": "a key"}') == 200
-    assert [visit.is_over for visit in visits] == [True, False]
     for junk in (b"", b"[]", b"{", b'{"north": 1}', b'{"north": "refused"}'):
         assert hub.ask(CONTROL, SITES, junk) == 400
     assert json.loads(hub.answered(CONTROL, STATE)[1])["connected"] == {"north": "online"}
