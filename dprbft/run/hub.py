@@ -16,11 +16,12 @@ import torch
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import Carrier, Framed, Late
+from dprbft.engines.frames import OtherWire
 from dprbft.messages import MAX_BYTES, Verb, largest_release
 from dprbft.paths import refused_file, server_folder, summary_file, traffic_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.directory import OpenRun
-from dprbft.run.events import Listener
+from dprbft.run.events import Listener, OtherVersion
 from dprbft.run.exchange import server_files
 from dprbft.run.sites.known import Step
 from dprbft.run.sites.remote import Remote, Tolerant
@@ -106,10 +107,13 @@ def open_hub(
     sites = Remote(RunView(run, config), hub.minimum)
 
     def refuse(name: str, verb: Verb, error: BadInput) -> None:
-        reason, path = expected(error), refused_file(server_folder(run))
-        append_note(path, site=name, verb=verb, reason=reason)
+        other = isinstance(error, OtherWire)
+        reason = str(error) if other else expected(error)
+        append_note(refused_file(server_folder(run)), site=name, verb=verb, reason=reason)
+        if other:
+            listener(OtherVersion(name, reason))
         if not isinstance(error, Late):
-            sites.note_bad(name)
+            sites.note_bad(name, "version" if other else "reply")
 
     framed = Framed(
         carrier=carrier,
