@@ -30,7 +30,7 @@ WINGS = {
         ("api",),
     ),
     "dprbft": (
-        ("config",),
+        ("config", "wire"),
         ("messages", "paths"),
         ("updates", "secure_sum"),
         ("site",),

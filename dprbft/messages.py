@@ -11,9 +11,8 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
 
+from dprbft.wire import WIRE, own_version
 from panas.data.facts import Facts
 from panas.privacy.release.compression import (
     Compression,
@@ -101,7 +101,7 @@ class Hello:
     unlabelled: str  # where those without labels are; empty if there are none
     map: str  # where the common feature map is; empty if the method has none
     # of panas where the hello was said
-    version: str = field(default_factory=lambda: version("panas"))
+    version: str = field(default_factory=own_version)
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -112,7 +112,8 @@ class Hello:
         """Decode what `to_bytes` made; BadInput if it is another message."""
         try:
             about = json.loads(content)
-            hello = Hello(**{k: v for k, v in about.items() if k != "type"})
+            known = {f.name for f in fields(Hello)}
+            hello = Hello(**{k: v for k, v in about.items() if k in known})
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise BadInput("expected a hello message, got bytes that do not decode") from e
         names = ("run", "config", "facts", "public", "unlabelled", "map", "version")
@@ -293,10 +294,25 @@ def check_form(again: bytes, content: bytes, kind: str) -> None:
         kind: of the message, for the text of a refusal.
     """
     if again != content:
+        if more := sorted(_fields(content) - _fields(again)):
+            raise BadInput(
+                f"expected {_a(kind)} of fields that panas {own_version()} has in wire version "
+                f"{WIRE}, got one with {more[0]!r:.40}; upgrade panas here, or downgrade it there"
+            )
         raise BadInput(
             f"expected {_a(kind)} in its one form, got {len(content)} bytes that encoding it again "
             "does not give; they may hide something"
         )
+
+
+def _fields(content: bytes) -> set[str]:
+    """Names of a message's fields, whether it has arrays or none."""
+    try:
+        text = content if content[:1] == b"{" else parse_tensors(content)[1]["message"]
+        about = json.loads(text)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return set()
+    return set(about) if isinstance(about, dict) else set()
 
 
 def decoded(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

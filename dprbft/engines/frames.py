@@ -6,6 +6,11 @@ the signature. Each has one form: a header that encoding it again would not give
 sizes that are not those of the bytes that came, before anything is decoded. A name of a run or site
 is safe as the name of a file.
 
+Every header has the number of its wire version, and the version of panas that wrote it. Ends of one
+wire version work together, whatever their versions of panas. Of any other wire version only the
+fields type, run, site, verb, nonce, wire and panas are read, which no version may rename: a site
+can still answer, and both ends say which of them to upgrade.
+
 Nothing here imports torch: what merely hands frames on should start at once, and hold no data.
 """
 
@@ -17,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dprbft.wire import WIRE, own_version
 from panas.runtime.errors import BadInput
 
 MAX_FRAME = 1 << 30
@@ -43,9 +49,33 @@ SMALL = {"hello": 1 << 24, "leave": 1 << 24, "search": 0, "tune": 0, "train": 0,
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VERB = re.compile(r"[a-z][a-z-]{0,31}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
-_COMMON = ("run", "site", "verb", "nonce")
-_REQUEST = ("files", "message", "nonce", "number", "run", "site", "type", "verb")
-_ANSWER = ("code", "message", "nonce", "run", "signature", "site", "type", "verb")
+_PANAS = re.compile(r"[0-9A-Za-z.+!-]{1,40}")
+_COMMON = ("run", "site", "verb", "nonce", "panas")
+_FIXED = (*_COMMON, "type", "wire")
+_REQUEST = {*_FIXED, "files", "message", "number"}
+_ANSWER = {*_FIXED, "code", "message", "signature"}
+
+
+class OtherWire(BadInput):
+    """A frame of another wire version; `about` is its header, of which nothing is checked but
+    versions."""
+
+    def __init__(self, kind: str, about: Mapping[str, Any]) -> None:
+        wire, panas = about.get("wire", 0), about.get("panas", "before numbers")
+        here, there = ("site", "hub") if kind == "request" else ("hub", "site")
+        super().__init__(
+            f"expected wire version {WIRE} (panas {own_version()} at this {here}), got {wire} "
+            f"(panas {panas} at the {there}); upgrade panas at the {here if wire > WIRE else there}"
+        )
+        self.about = about
+
+    def answer(self, code: int) -> bytes | None:
+        """A frame that says so to who asked; None if the header does not tell whom to answer."""
+        whom: dict[str, Any] = {n: self.about.get(n) for n in ("run", "site", "verb", "nonce")}
+        try:
+            return Answer(**whom, code=code).to_bytes()
+        except BadInput:
+            return None
 
 
 def sha256(content: bytes) -> str:
@@ -71,7 +101,10 @@ def answer_cap(verb: str) -> int:
 def check_request(head: bytes, size: int) -> None:
     """Refuse a request of `size` bytes by its first bytes, of which `HEAD` are enough: before the
     rest is read. BadInput if it is none, or says more than its verb may."""
-    about, at = _header(head, "request", _REQUEST)
+    try:
+        about, at = _header(head, "request", _REQUEST)
+    except OtherWire:  # whoever reads the whole of it answers
+        return
     sizes, verb = about["files"], about["verb"]
     if not isinstance(sizes, dict) or not isinstance(verb, str):
         raise _refused("request", "a header of other fields")
@@ -92,9 +125,10 @@ class Request:
     nonce: str  # the answer must repeat it
     content: bytes  # a message of `dprbft.messages`, or none
     files: Mapping[str, bytes] = field(default_factory=dict)  # the public ones of a hello, by name
+    panas: str = field(default_factory=own_version)  # at the hub
 
     def __post_init__(self) -> None:
-        _check_common(self.run, self.site, self.verb, self.nonce, "request")
+        _check_common(self, "request")
         _check_integer(self.number, MAX_NUMBER, "number", "request")
         _check_names(self.files)
         if len(self.content) > SMALL.get(self.verb, MAX_FRAME):
@@ -124,8 +158,8 @@ class Request:
 
     def _header(self) -> dict[str, Any]:
         sizes = {name: len(part) for name, part in self.files.items()}
-        about = {"type": "request", "number": self.number, "message": len(self.content)}
-        return about | {name: getattr(self, name) for name in _COMMON} | {"files": sizes}
+        about = {"number": self.number, "message": len(self.content), "files": sizes}
+        return _common(self, "request") | about
 
 
 @dataclass(frozen=True)
@@ -143,9 +177,10 @@ class Answer:
     code: int  # of `dprbft.messages.Code`
     content: bytes = b""
     signature: bytes = b""
+    panas: str = field(default_factory=own_version)  # at the site
 
     def __post_init__(self) -> None:
-        _check_common(self.run, self.site, self.verb, self.nonce, "answer")
+        _check_common(self, "answer")
         _check_integer(self.code, MAX_CODE, "code", "answer")
         if self.content and self.code:
             raise _refused("answer", f"a message with code {self.code}")
@@ -176,8 +211,11 @@ class Answer:
 
     def _header(self) -> dict[str, Any]:
         sizes = {"message": len(self.content), "signature": len(self.signature)}
-        common = {name: getattr(self, name) for name in _COMMON}
-        return {"type": "answer", "code": self.code} | common | sizes
+        return _common(self, "answer") | {"code": self.code} | sizes
+
+
+def _common(frame: Request | Answer, kind: str) -> dict[str, Any]:
+    return {"type": kind, "wire": WIRE} | {name: getattr(frame, name) for name in _COMMON}
 
 
 def _text(about: Mapping[str, Any]) -> bytes:
@@ -193,7 +231,7 @@ def _joined(about: Mapping[str, Any], parts: Iterable[bytes]) -> bytes:
 
 
 def _header(
-    content: bytes, kind: str, keys: tuple[str, ...], cap: int = MAX_FRAME
+    content: bytes, kind: str, keys: set[str], cap: int = MAX_FRAME
 ) -> tuple[dict[str, Any], int]:
     """A frame's header and where it ends; of its values nothing is checked yet."""
     if len(content) > min(cap, MAX_FRAME):
@@ -205,8 +243,12 @@ def _header(
         about = json.loads(content[4:end])
     except (ValueError, RecursionError) as e:
         raise _refused(kind, "a header that does not decode") from e
-    if not isinstance(about, dict) or tuple(sorted(about)) != keys or about["type"] != kind:
+    if not isinstance(about, dict) or about.get("type") != kind:
         raise _refused(kind, "a header of other fields")
+    if _is_other_wire(about):
+        raise OtherWire(kind, about)
+    if about.keys() != keys:
+        raise _refused(kind, f"a header of other fields than wire version {WIRE} has")
     return about, end
 
 
@@ -232,9 +274,17 @@ def _check_form(about: Mapping[str, Any], content: bytes, at: int, kind: str) ->
         raise _refused(kind, "a header that encoding it again does not give")
 
 
-def _check_common(run: str, site: str, verb: str, nonce: str, kind: str) -> None:
-    values, patterns = (run, site, verb, nonce), (_NAME, _NAME, _VERB, _NONCE)
-    for what, value, pattern in zip(_COMMON, values, patterns, strict=True):
+def _is_other_wire(about: Mapping[str, Any]) -> bool:
+    """Whether a header says, in its place and form, that it is of another wire version."""
+    wire, panas = about.get("wire", 0), about.get("panas", "0")
+    stated = type(wire) is int and 0 <= wire <= MAX_NUMBER and isinstance(panas, str)
+    return stated and wire != WIRE and _PANAS.fullmatch(panas) is not None
+
+
+def _check_common(frame: Request | Answer, kind: str) -> None:
+    patterns = (_NAME, _NAME, _VERB, _NONCE, _PANAS)
+    for what, pattern in zip(_COMMON, patterns, strict=True):
+        value = getattr(frame, what)
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise _refused(
                 kind,

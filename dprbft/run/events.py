@@ -13,9 +13,17 @@ from dprbft.site.results.records import SearchRecord, TuningRecord
 StageName = Literal["start", "join", "search", "tune", "train"]
 
 
-Why = Literal["absent", "behind", "refused", "budget", "failed", "reply"]
+Why = Literal["absent", "behind", "refused", "budget", "failed", "reply", "version"]
 """Why a site has no part: it is not there, has missed a stage before, refused, cannot pay, failed,
-or sent what is no reply."""
+sent what is no reply, or has another wire version."""
+
+
+@dataclass(frozen=True)
+class OtherVersion:
+    """A site has answered over another wire version."""
+
+    site: str
+    line: str  # both versions, and which end to upgrade
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,8 @@ class SiteKept:
 
 
 Event = (
-    SiteLeftOut
+    OtherVersion
+    | SiteLeftOut
     | SiteSearched
     | SiteTuned
     | SiteDone

@@ -17,12 +17,13 @@ import torch
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import Carried, Carrier, Framed, Late
+from dprbft.engines.frames import OtherWire
 from dprbft.engines.watch.hub import RunEvent
 from dprbft.messages import MAX_BYTES, Verb, largest_release
 from dprbft.paths import refused_file, server_folder, summary_file, traffic_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.directory import OpenRun
-from dprbft.run.events import Listener
+from dprbft.run.events import Listener, OtherVersion
 from dprbft.run.exchange import server_files
 from dprbft.run.sites.known import Step
 from dprbft.run.sites.remote import Remote, Tolerant
@@ -152,11 +153,14 @@ def open_hub(
     traffic, watch = Traffic(server_folder(run)), Watch(name, wire.watch)
 
     def refuse(site: str, verb: Verb, error: BadInput) -> None:
-        reason, path = expected(error), refused_file(server_folder(run))
-        append_note(path, site=site, verb=verb, reason=reason)
+        other = isinstance(error, OtherWire)
+        reason = str(error) if other else expected(error)
+        append_note(refused_file(server_folder(run)), site=site, verb=verb, reason=reason)
         watch.refused(site, verb, error)
+        if other:
+            listener(OtherVersion(site, reason))
         if not isinstance(error, Late):
-            sites.note_bad(site)
+            sites.note_bad(site, "version" if other else "reply")
 
     def note(call: Carried) -> None:
         traffic.note(call)

@@ -21,6 +21,7 @@ from dprbft.site.embeddings import check_encoder
 from dprbft.site.federations import membership
 from dprbft.site.results.seen import look_back
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
+from dprbft.wire import own_version
 from panas.data.facts import Facts
 from panas.privacy.budget import Budget
 from panas.privacy.unit import unit_name
@@ -85,11 +86,14 @@ def approved(paths: SitePaths, hello: Hello) -> tuple[RunConfig, Facts]:
         RecursionError,
     ) as e:
         raise BadInput(
-            "expected settings and facts of a run in a hello, got others; use one version of "
-            "panas everywhere"
+            f"expected settings and facts that panas {own_version()} has, in a hello, got others "
+            f"of panas {hello.version:.40}; use one version of panas everywhere"
         ) from e
     if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
-        raise BadInput("expected settings and facts in their one form, got others in a hello")
+        raise BadInput(
+            "expected settings and facts in their one form, got others in a hello of panas "
+            f"{hello.version:.40}; use one version everywhere, as {own_version()}"
+        )
     if not paths.index < config.federation.clients:
         raise BadInput(
             f"expected a run in which site {paths.index} is one of the sites, got one of "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dprbft.run.events import (
     Event,
     HeadShared,
+    OtherVersion,
     RoundEnded,
     SiteDone,
     SiteKept,
@@ -40,6 +41,7 @@ WHY: Mapping[Why, str] = {
     "refused": "refused (its reason is in node.log at the site)",
     "budget": "cannot pay for it (its reason is in node.log at the site)",
     "failed": "failed (node.log at the site, or what its node wrote, says where)",
+    "version": "has another wire version",
     "reply": "sent what is no release (server/refused.jsonl says what was expected)",
 }
 """Why a site has no part in something."""
@@ -49,6 +51,8 @@ MISSED = "the round goes on without it"
 def sentence(event: Event) -> str:
     """An event in words."""
     match event:
+        case OtherVersion(site, line):
+            return f"warning: {site}: {line}"
         case SiteLeftOut(site, stage, why):
             return (
                 f"warning: {site} {WHY[why]}: {STAGES[stage]} goes on without it; --resume takes "

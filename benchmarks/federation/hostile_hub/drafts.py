@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
+from dprbft.wire import WIRE, own_version
 from panas.runtime.store import pack_tensors, parse_tensors
 
 
@@ -55,6 +56,8 @@ class Draft:
         message, names = self.message(), sorted(self.files)
         about = self.header | {
             "type": "request",
+            "wire": WIRE,
+            "panas": own_version(),
             "nonce": os.urandom(16).hex(),
             "message": len(message),
             "files": {name: len(self.files[name]) for name in names},

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from dprbft.engines.frames import Answer, Request
+from dprbft.engines.frames import Answer, OtherWire, Request
 from dprbft.engines.node.public import begun_elsewhere, local_hello, tidy
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.methods.serve import Machine, serve
@@ -100,7 +100,7 @@ class Node:
             request = Request.from_bytes(frame)
         except BadInput as e:
             self.refuse(e)
-            return None
+            return e.answer(int(Code.REFUSED)) if isinstance(e, OtherWire) else None
         folder = self.sites.get(request.site)
         if folder is None:
             about = (request.run, request.site, request.verb, request.nonce)

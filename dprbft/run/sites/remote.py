@@ -104,10 +104,10 @@ class Remote:
             if verb in KEPT and verb not in self._through(site):
                 self._keep(site, verb)
 
-    def note_bad(self, site: str) -> None:
-        """Take note that a site has sent what is no answer, or what was none in time."""
+    def note_bad(self, site: str, why: events.Why = "reply") -> None:
+        """Take note that a site has sent what is no answer here."""
         if site in self.names:
-            self._why[self.names.index(site)] = "reply"
+            self._why[self.names.index(site)] = why
 
     def forget(self, sites: Sequence[int]) -> None:
         """Forget why sites had no part in what they were asked before."""
