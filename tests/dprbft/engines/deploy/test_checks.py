@@ -170,6 +170,11 @@ def expired(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.certify(-1)
 
 
+def not_yet_valid(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "EARLY", -timedelta(hours=2))
+    place.certify(9)
+
+
 def of_another_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "LOCAL", ())
     place.certify(9, "other.example.org")
@@ -192,6 +197,10 @@ def stopped(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fast(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answers, "late", 60.0)
+
+
+def slow(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "late", -400.0)
 
 
 def another_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,10 +246,12 @@ def unknown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 FAULTS = [
     (unknown, "key at the hub", "to know this site's key, got a refusal"),
     (expired, "hub's certificate", "certificate has expired"),
+    (not_yet_valid, "hub's certificate", "not yet valid"),
     (of_another_host, "hub's certificate", "not valid for 'localhost'"),
     (of_another_authority, "hub's certificate", "vouches for"),
     (stopped, "hub", "see with its administrator"),
-    (fast, "clock", "set this machine's clock"),
+    (fast, "clock", "ahead of it; set this machine's clock"),
+    (slow, "clock", "behind it; set this machine's clock"),
     (another_key, "key", "to be the key of a"),
     (open_key, "key", "chmod 600"),
     (other_data, "data", "panas site show"),
