@@ -1,4 +1,4 @@
-"""A clock that is set back or ahead changes no budget: lines are in an order, whatever their time."""
+"""A clock that is set back or ahead changes no budget: lines have an order, whatever their time."""
 
 import json
 
