@@ -47,7 +47,6 @@ def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         ("run", "--hub", "{f}/hub", "--public-data", "{f}/sites/a/data.npz", "--out", "{run}"),
         ("deploy", "start", "--hub", "{f}/hub"),
         ("deploy", "start", "--site", "{f}/sites/a"),
-        ("deploy", "status", "--hub", "{f}/hub"),
     ],
     ids=lambda words: " ".join(words[:3]),
 )

@@ -34,7 +34,7 @@ from panas.runtime.log import Line, all_as_json, is_json, to_stderr
 
 if TYPE_CHECKING:
     from dprbft.engines.flower.door.nodes import Nodes
-    from dprbft.engines.flower.door.sockets import Hall
+    from dprbft.engines.flower.door.sockets import Certificate, Hall
     from dprbft.engines.watch.hub import RunEvent
 
 QUIET = {
@@ -247,22 +247,13 @@ def _run(
 
     from dprbft.engines.flower.door.nodes import Nodes
     from dprbft.engines.flower.door.requests import Door
-    from dprbft.engines.flower.door.sockets import (
-        CONTROL,
-        PUBLIC,
-        RUNTIME,
-        Certificate,
-        Hall,
-        Program,
-        serve,
-    )
+    from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall, Program, serve
 
     options, (outside, inside, control) = checked(arguments), sockets
     insecure, port = "--insecure" in options, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
     at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
-    files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
-    shown = None if insecure or not files[0] else Certificate(files[0], files[1], say)
+    shown = None if insecure else _certificate(options)
     tls, hall = shown.tls if shown else None, Hall(say)
     nodes, shown_log = Nodes(gone=hall.forget), option(arguments, SHOWN)
     log = Path(shown_log) if shown_log else None
@@ -287,6 +278,14 @@ def _run(
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
     sys.argv = ["flower-superlink", *_inside(options, port, secret)]
     superlink.flower_superlink()
+
+
+def _certificate(options: Sequence[str]) -> "Certificate | None":
+    """What the options say that sites are shown; None if they say nothing."""
+    from dprbft.engines.flower.door.sockets import Certificate
+
+    files = [option(options, f"--ssl-{name}") or "" for name in ("certfile", "keyfile")]
+    return Certificate(files[0], files[1], say) if files[0] else None
 
 
 def _inside(options: Sequence[str], port: str, secret: bytes) -> list[str]:

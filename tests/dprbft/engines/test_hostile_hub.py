@@ -24,7 +24,7 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "messages",
-    [pytest.param(12, marks=pytest.mark.slow), pytest.param(150, marks=pytest.mark.thorough)],
+    [pytest.param(30, marks=pytest.mark.slow), pytest.param(150, marks=pytest.mark.thorough)],
 )
 def test_a_hostile_hub_learns_and_breaks_nothing(messages: int, kind: Kind, tmp_path: Path):
     methods = {"table": ["joined", "local"], "pictures": ["fedavg", "local"]}[kind]

@@ -105,12 +105,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunEvent], Path
         return b"" if (site, verb) == ("c", "round") else answer
 
     run, config = folder / "trial", hub_config(folder)
-    prepare(run, config, resume=False)
-    settings = HubSettings(names=("a", "b", "c"), minimum=1)
-    wire = Wire(InThread(places, change), watch=events.append)
-    opened = open_hub(run, config, settings, wire)
-    there = begin(opened, Ground.of(run))
-    exchange(opened, frozenset(there))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PANAS_STATE", str(folder / "state"))  # other tests have sites of these keys
+        prepare(run, config, resume=False)
+        settings = HubSettings(names=("a", "b", "c"), minimum=1)
+        wire = Wire(InThread(places, change), watch=events.append)
+        opened = open_hub(run, config, settings, wire)
+        there = begin(opened, Ground.of(run))
+        exchange(opened, frozenset(there))
     return events, folder
 
 
