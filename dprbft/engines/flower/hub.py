@@ -29,6 +29,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from dprbft.engines.node.call import bound, held_port
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.log import Line, all_as_json, is_json, to_stderr
 
@@ -183,7 +184,7 @@ def answers(address: tuple[str, int], seconds: float, is_up: Callable[[], bool])
 
 def free_port() -> int:
     """A port of the loopback interface that nobody uses now."""
-    with _held("127.0.0.1", 0) as probe:
+    with held_port("127.0.0.1", 0) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -206,11 +207,10 @@ def main(arguments: Sequence[str]) -> None:
     home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
     from dprbft.engines.flower.door.control import SOCKET
-    from dprbft.engines.node.call import bound
 
     with ExitStack() as held:
         outside = held.enter_context(listening(options))
-        inside = held.enter_context(_held("127.0.0.1", 0))
+        inside = held.enter_context(held_port("127.0.0.1", 0))
         control = held.enter_context(bound(home / SOCKET))
         _run(arguments, (outside, inside, control), held)
 
@@ -219,21 +219,9 @@ def listening(options: Sequence[str]) -> socket.socket:
     """The port that sites reach; BadInput if it cannot be had."""
     host, port = option(options, "--host") or "127.0.0.1", option(options, "--port") or "8000"
     try:
-        return _held(host.strip("[]"), int(port))
+        return held_port(host.strip("[]"), int(port))
     except (OSError, ValueError, OverflowError) as e:
         raise BadInput(f"expected to listen on {host}:{port}, got {e}; give another port") from e
-
-
-def _held(host: str, port: int) -> socket.socket:
-    """An address that is taken, and does not listen yet: whoever waits for the hub must wait."""
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _run(

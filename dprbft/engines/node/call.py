@@ -161,3 +161,15 @@ def _exactly(link: socket.socket, size: int, until: float | None) -> bytes:
             break
         content += part
     return bytes(content)
+
+
+def held_port(host: str, port: int) -> socket.socket:
+    """An address that is taken, and does not listen yet: whoever waits for the hub must wait."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from dprbft.engines.node.call import bound
+from dprbft.engines.node.call import bound, held_port
 from dprbft.engines.watch.metrics import CONTENT_TYPE
 from panas.runtime.errors import BadInput
 
@@ -65,20 +65,9 @@ def _bound(at: Path | tuple[str, int], folder: Path) -> Iterator[tuple[socket.so
         with bound(path) as made:
             yield made, f"{PATH} at {path}"
         return
-    with _listening(*at) as made:
+    with held_port(*at) as made:
         host, port = made.getsockname()[:2]
         yield made, f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 @contextmanager
