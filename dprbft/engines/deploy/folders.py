@@ -31,7 +31,7 @@ from dprbft.engines.deploy.settings import (
     check_sites,
     flower_hub,
 )
-from dprbft.engines.flower.hub import is_loopback
+from dprbft.engines.outward import is_loopback
 from dprbft.secure_sum.identity import new_key, public_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes

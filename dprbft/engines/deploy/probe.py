@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import cast
 
+from dprbft.engines.outward import connection, way_to
 from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput
 
@@ -41,22 +43,23 @@ def reach(address: str) -> str:
     """That it answers; BadInput if nobody listens there, or the name means no machine."""
     host, port = parted(address)
     try:
-        socket.create_connection((host, port), timeout=PATIENCE).close()
-        return f"{address} answers"
+        with closing(connection(host, port, PATIENCE)) as link:
+            link.connect()
+            return f"{address} answers{way_to(host)}"
     except socket.gaierror as e:
         raise BadInput(
-            f"expected {host} to be known to this machine's name service, got {e.strerror}; ask "
-            "whoever runs the network, or see that the hub's name is right"
+            f"expected {host}{way_to(host)} to be known to this machine's name service, got "
+            f"{e.strerror}; ask whoever runs the network, or see that the name is right"
         ) from e
     except TimeoutError as e:
         raise BadInput(
-            f"expected an answer of {address} within {PATIENCE:g} s, got none; let connections out "
-            f"to port {port} through the firewall"
+            f"expected an answer of {address}{way_to(host)} within {PATIENCE:g} s, got none; let "
+            f"connections out to port {port} through the firewall"
         ) from e
     except OSError as e:
         raise BadInput(
-            f"expected a hub at {address}, got {e.strerror or e}; see with its administrator that "
-            "it has been started"
+            f"expected a hub at {address}{way_to(host)}, got {e.strerror or e}; see with its "
+            "administrator that it has been started, and that a proxy lets this machine through"
         ) from e
 
 
@@ -67,11 +70,11 @@ def greet(address: str, authority: Path) -> Seen:
         trust = ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as e:
         raise BadInput(f"expected a certificate in {authority}, got none; copy it anew") from e
-    link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
+    link = connection(host, port, PATIENCE, trust)
     try:
         with closing(link):
             link.connect()
-            certificate = link.sock.getpeercert(binary_form=True) or b""
+            certificate = cast(ssl.SSLSocket, link.sock).getpeercert(binary_form=True) or b""
             return Seen(certificate, _ahead(link))
     except ssl.SSLCertVerificationError as e:
         raise BadInput(
@@ -159,7 +162,7 @@ def _ask(
     """Status and content of a hub's answer to a request without content; BadInput without one."""
     host, port = parted(address)
     trust = ssl.create_default_context(cafile=authority)
-    link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
+    link = connection(host, port, PATIENCE, trust)
     try:
         with closing(link):
             link.request(*what, headers={**headers, "Connection": "close"})
@@ -180,7 +183,7 @@ def parted(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _ahead(link: http.client.HTTPSConnection) -> float | None:
+def _ahead(link: http.client.HTTPConnection) -> float | None:
     before = datetime.now(UTC)
     link.request("HEAD", "/health", headers={"Connection": "close"})
     date = link.getresponse().headers.get("Date")

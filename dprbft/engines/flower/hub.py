@@ -12,8 +12,8 @@ to end with the process that started it, `--federation-log=FILE`, which it shows
 shown without a restart.
 """
 
+import http.client
 import importlib
-import ipaddress
 import os
 import resource
 import signal
@@ -24,12 +24,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dprbft.engines.node.call import bound, held_port
+from dprbft.engines.outward import connection, is_loopback, way_to, without_proxy
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.log import Line, all_as_json, is_json, to_stderr
 
@@ -48,6 +49,9 @@ QUIET = {
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
 
+PATIENCE = 10.0
+"""Seconds to wait for a hub's answer."""
+
 PARENT, SHOWN = "--with-parent", "--federation-log"
 LOG, METRICS = "--hub-log", "--hub-metrics"
 OURS = (PARENT, SHOWN, LOG, METRICS)
@@ -55,16 +59,6 @@ OURS = (PARENT, SHOWN, LOG, METRICS)
 
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address, or a name, is this machine's loopback interface."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
@@ -110,18 +104,16 @@ def check_hub(address: str, certificate: Path) -> None:
             "anew"
         ) from e
     try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10) as plain,
-            trust.wrap_socket(plain, server_hostname=host.strip("[]")),
-        ):
-            return
+        with closing(connection(host.strip("[]"), int(port), PATIENCE, trust)) as link:
+            link.connect()
     except ssl.SSLCertVerificationError as e:
         raise BadInput(
             f"expected a certificate of the hub {address} that {certificate} vouches for, got one "
             f"that it does not ({e.verify_message}); ask the hub's administrator for a new one"
         ) from e
-    except (OSError, ValueError) as e:
-        raise Unreachable(f"expected a hub at {address}, got no answer ({e}); start it") from e
+    except (OSError, ValueError, http.client.HTTPException) as e:
+        way = way_to(host.strip("[]"))
+        raise Unreachable(f"expected a hub at {address}{way}, got no answer ({e}); start it") from e
 
 
 def with_parent() -> str:
@@ -201,7 +193,7 @@ def main(arguments: Sequence[str]) -> None:
     options = checked(arguments)
     follow_parent(arguments)
     raise_open_files()
-    os.environ.update(QUIET)
+    os.environ.update(QUIET | without_proxy())
     # The SuperLink starts programs of this installation by their names.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")

@@ -20,6 +20,7 @@ from typing import Any
 
 from dprbft.engines.flower.app.packets import SOCKET
 from dprbft.engines.flower.hub import QUIET, answers, check_hub, free_port, with_parent
+from dprbft.engines.outward import without_proxy
 from panas.runtime.errors import INSTALL_FLOWER, BadInput, PanasError
 from panas.runtime.store import write_bytes
 
@@ -183,7 +184,7 @@ def end_run(link: Link, run: str) -> None:
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's processes: it calls nobody, and writes to `home` alone."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": programs}
+    return {**os.environ, **QUIET, **without_proxy(), "FLWR_HOME": str(home), "PATH": programs}
 
 
 def check_flower(*, simulation: bool = False) -> None:

@@ -26,11 +26,11 @@ from dprbft.engines.flower.hub import (
     follow_parent,
     free_port,
     handed,
-    is_loopback,
     option,
     say,
     without,
 )
+from dprbft.engines.outward import is_loopback, without_proxy
 from panas.runtime.errors import BadInput, PanasError
 
 POLL = 0.1
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode and its relay until a signal ends them."""
     options = checked(arguments)
     follow_parent(arguments)
-    os.environ.update(QUIET)
+    os.environ.update(QUIET | without_proxy())
     certificate = option(arguments, "--root-certificates")
     address = option(arguments, "--superlink") or ""
     path = Path(option(arguments, "--socket") or "")

@@ -1,0 +1,86 @@
+"""Connections from this machine to a hub: direct, or through the proxy that HTTPS_PROXY names.
+
+The environment is read as Flower's client reads it (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), but
+this machine itself is always reached directly. Nothing here imports torch.
+"""
+
+import base64
+import http.client
+import ipaddress
+import os
+import ssl
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
+
+from panas.runtime.errors import BadInput
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is this machine's loopback interface."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def connection(
+    host: str, port: int, seconds: float, trust: ssl.SSLContext | None = None
+) -> http.client.HTTPConnection:
+    """A connection that is not open yet; `connect` raises OSError if a proxy refuses it.
+
+    BadInput if the environment names a proxy that is not an HTTP one.
+
+    Args:
+        host: name or address, without brackets.
+        port: of the hub.
+        seconds: to wait for each answer.
+        trust: whose certificates TLS accepts; None: no TLS.
+    """
+    proxy = _proxy(host)
+    at = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
+    link = (
+        http.client.HTTPSConnection(*at, timeout=seconds, context=trust)
+        if trust
+        else http.client.HTTPConnection(*at, timeout=seconds)
+    )
+    if proxy:
+        link.set_tunnel(host, port, headers=_password(proxy))
+    return link
+
+
+def way_to(host: str) -> str:
+    """How this machine reaches a host, as the end of a phrase: empty if directly."""
+    proxy = _proxy(host)
+    return f" through the proxy {proxy.hostname}:{proxy.port or 80}" if proxy else ""
+
+
+def without_proxy() -> dict[str, str]:
+    """Environment in which no program uses a proxy to reach this machine itself."""
+    name = "no_proxy" if "no_proxy" in os.environ else "NO_PROXY"
+    given = [part for part in os.environ.get(name, "").split(",") if part.strip()]
+    return {name: ",".join([*given, *(host for host in LOOPBACK if host not in given)])}
+
+
+def _proxy(host: str) -> SplitResult | None:
+    proxies = getproxies_environment()
+    text = proxies.get("https") or proxies.get("all")
+    if not text or is_loopback(host) or proxy_bypass_environment(host, proxies):
+        return None
+    proxy = urlsplit(text if "://" in text else f"http://{text}")
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise BadInput(
+            f"expected a proxy as http://proxy:3128 in HTTPS_PROXY, got one of {proxy.scheme}://; "
+            "set it to an HTTP proxy, or name the hub in NO_PROXY"
+        )
+    return proxy
+
+
+def _password(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    given = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(given.encode()).decode()}"}
