@@ -24,7 +24,7 @@ from panas_cli.report.stages import Messages, Searched, Tuned, messages, searche
 from panas_cli.report.table import Figure, Table, epsilon_text, share, without_folders
 from panas_cli.text.ending import next_steps, sentences, warnings
 from panas_cli.text.joining import span_text
-from panas_cli.text.output import ELSEWHERE
+from panas_cli.text.output import ELSEWHERE, releases_text
 from panas_cli.text.printing import counted, figure
 
 VIEW = "Accuracies are measured on test samples that no site would share."
@@ -177,7 +177,7 @@ def _hub_sites(summary: Mapping[str, Any]) -> Table:
             s["name"],
             ", ".join(s["through"]) or "-",
             f"{len(s['rounds'])}",
-            f"{s['releases']}",
+            releases_text(summary, s),
             span_text([m for m in s["noise_multipliers"] if m is not None], ".3g"),
             figure(s["epsilon_of_releases"], ".3g"),
         )

@@ -62,11 +62,12 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             s["name"],
             ", ".join(s["through"]) or "-",
             str(len(s["rounds"])),
-            str(s["releases"]),
+            releases_text(summary, s),
             span_text([m for m in s["noise_multipliers"] if m is not None], ".3g"),
             figure(s["epsilon_of_releases"], ".3g"),
         )
     print_titled(table)
+    print_words(hub_sentence(summary))
     if head := summary["head"]:
         print_words(
             f"shared head: accuracy {head['accuracy']:.3f} on {counted(head['samples'], 'sample')} "
@@ -89,6 +90,29 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             f"warning: not through with all stages: {names}; --resume takes up what is back"
         )
     print_words(ELSEWHERE)
+
+
+def releases_text(summary: Mapping[str, Any], site: Mapping[str, Any]) -> str:
+    """How many releases a hub has of a site, or that it is part of the sum."""
+    summed = summary.get("trust") and site["rounds"]
+    return "in the sum" if summed else str(site["releases"])
+
+
+def hub_sentence(summary: Mapping[str, Any]) -> str:
+    """What a hub's run came to, in a sentence or two."""
+    sites = summary["sites"]
+    if summary["method"] != "joined":
+        return (
+            f"{len(sites) - len(summary['absent'])} of {counted(len(sites), 'site')} have done all."
+        )
+    sent = [s for s in sites if s["rounds"] and (s["releases"] or summary.get("trust"))]
+    if sent:
+        return f"It worked: {len(sent)} of {counted(len(sites), 'site')} share a head."
+    public = counted(summary["public_samples"], "public sample")
+    return (
+        f"Nothing was shared. With {public} that have labels, joining promises no gain, so by rule "
+        "no site sends anything. With fewer labels (--set data.public_labels=20) it may pay."
+    )
 
 
 OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")

@@ -134,15 +134,15 @@ def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "a secure sum over at least 3 sites"),
+        ({}, "where secure, over at least 3 sites"),
         (
             {"secure_minimum": 5, "secure_missing": 1},
-            "a secure sum over at least 5 sites, which protects this site even where 1 of the "
+            "where secure, over at least 5 sites; this site is protected even where 1 of the "
             "others helps the server or is missing",
         ),
         (
             {"secure_minimum": 7, "secure_missing": 2},
-            "a secure sum over at least 7 sites, which protects this site even where 2 of the "
+            "where secure, over at least 7 sites; this site is protected even where 2 of the "
             "others help the server or are missing",
         ),
     ],

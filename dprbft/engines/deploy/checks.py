@@ -36,6 +36,7 @@ from dprbft.engines.deploy.settings import (
     read_federation,
 )
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
+from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
 from dprbft.paths import declared_file
@@ -122,6 +123,7 @@ def check_hub(folder: Path) -> Iterator[Check]:
     yield from outside
     if outside[1].holds:
         yield _look("control", lambda: _control(hub))
+        yield _connected(hub)
     else:
         yield Check("control", None, "not seen: the hub does not answer as it should")
 
@@ -248,6 +250,17 @@ def _control(hub: Hub) -> str:
         )
     _check_mode(path)
     return f"{refusal}; {path.name} does, for the hub's user"
+
+
+def _connected(hub: Hub) -> Check:
+    """Who is connected; that nobody is yet is no fault of the hub's."""
+    try:
+        sites = state(hub.home)["connected"]
+    except PanasError:
+        return Check("sites", None, "not seen: the hub's control socket does not answer")
+    away = [name for name in hub.settings.names if sites.get(name) != "online"]
+    there = f"{len(hub.settings.names) - len(away)} of {len(hub.settings.names)} are connected"
+    return Check("sites", True, f"{there}; not yet: {', '.join(away)}" if away else there)
 
 
 def _dates(certificate: bytes, authority: bytes, host: str) -> str:

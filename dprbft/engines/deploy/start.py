@@ -128,6 +128,7 @@ def start_hub(folder: Path) -> None:
         link_of(hub).open()
         registering = _Registering(hub)
         registering.register()
+        _tell_ready(hub)
         processes.wait(look=registering.look)
 
 
@@ -143,6 +144,13 @@ def start_site(folder: Path) -> None:
     check_flower()
     with suppress(KeyboardInterrupt), _Processes([node, *relays]) as processes:
         processes.wait(again=relays)
+
+
+def _tell_ready(hub: Hub) -> None:
+    """Say where sites may connect now: Flower's own lines do not."""
+    names = ", ".join(hub.settings.names)
+    line = f"the hub is ready at {hub.address} for {names}; it ends with Ctrl-C"
+    say(line, as_json=hub.flower.log_format == "json")
 
 
 class _Registering:

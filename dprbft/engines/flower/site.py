@@ -22,6 +22,7 @@ from dprbft.engines.flower.hub import (
     PARENT,
     QUIET,
     Unreachable,
+    answers,
     check_hub,
     follow_parent,
     free_port,
@@ -33,6 +34,8 @@ from dprbft.engines.flower.hub import (
 from dprbft.engines.outward import is_loopback, without_proxy
 from panas.runtime.errors import BadInput, PanasError
 
+UP = 60.0
+"""Seconds in which the SuperNode of this process must be up."""
 POLL = 0.1
 """Seconds between looks for messages that the SuperNode has taken."""
 IDLE = 1.0
@@ -113,6 +116,8 @@ def _work(address: str, secret: bytes, path: Path) -> None:
         SuperExecAuthHttpInterceptor,
     )
 
+    host, _, port = address.partition(":")
+    answers((host, int(port)), UP, lambda: True)
     protected = frozenset({"/flwr.proto.Runtime/AcquireTask"})
     client = _client(
         address, SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=protected)

@@ -241,11 +241,11 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
 
 
 def _sums(site: SiteSettings) -> str:
-    least, t = f"a secure sum over at least {site.secure_minimum} sites", site.secure_missing
+    least, t = f"where secure, over at least {site.secure_minimum} sites", site.secure_missing
     if not t:
         return least
     what = "helps the server or is missing" if t == 1 else "help the server or are missing"
-    return f"{least}, which protects this site even where {t} of the others {what}"
+    return f"{least}; this site is protected even where {t} of the others {what}"
 
 
 def _print_allowed(site: SiteSettings) -> None:

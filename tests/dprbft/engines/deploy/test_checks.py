@@ -134,6 +134,7 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     (out / "sites/a/node.sock").chmod(0o600)
     node.listen()
     (out / "hub/flower").mkdir()
+    monkeypatch.setattr(checks, "state", lambda home: {"connected": {"a": "online"}})
     with bound(out / "hub/flower" / CONTROL):
         yield place
     server.shutdown()
@@ -151,6 +152,18 @@ def test_where_nothing_is_wrong_all_holds(place: Place):
     assert faults(check_site(place.site)) == {}
     assert faults(check_hub(place.hub)) == {}
     assert {p: p.read_bytes() for p in place.out.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [("online", "1 of 1 are connected"), ("offline", "0 of 1 are connected; not yet: a")],
+)
+def test_a_hub_says_who_is_connected(
+    now: str, says: str, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(checks, "state", lambda home: {"connected": {"a": now}})
+    (check,) = (c for c in check_hub(place.hub) if c.what == "sites")
+    assert (check.holds, check.line) == (True, says)
 
 
 def spend_all(place: Place) -> None:
