@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,10 +37,37 @@ from panas.runtime.errors import BadInput, PanasError
 
 UP = 60.0
 """Seconds in which the SuperNode of this process must be up."""
-POLL = 0.1
-"""Seconds between looks for messages that the SuperNode has taken."""
-IDLE = 1.0
-"""Seconds after which the SuperNode asks its hub again; Flower's own 3 would be most of a round."""
+NO_MESSAGE = 3
+"""Seconds that Flower's SuperNode sleeps when its hub had no message: most of a round."""
+BUSY = 120.0
+"""Seconds after a message, or the start, in which more are likely."""
+
+
+@dataclass
+class Pace:
+    """How often a site asks its hub, and its relay the SuperNode: less often when all is quiet.
+
+    A hub answers about a hundred such questions a second for each core.
+    """
+
+    seen: float = field(default_factory=time.monotonic)  # when there was a message
+
+    def sleep(self, seconds: float) -> None:
+        """As Flower's SuperNode sleeps, but for another time after its hub had no message."""
+        time.sleep(self.ask_hub() if seconds == NO_MESSAGE else seconds)
+
+    def ask_hub(self) -> float:
+        """Seconds until the SuperNode asks its hub again."""
+        return 1.0 if self._is_busy() else 5.0
+
+    def ask_supernode(self) -> float:
+        """Seconds until the relay looks for messages that the SuperNode has taken."""
+        return 0.1 if self._is_busy() else 0.5
+
+    def _is_busy(self) -> bool:
+        return time.monotonic() - self.seen < BUSY
+
+
 FLOWER = (
     "flwr.proto.runtime_pb2",
     "flwr.supercore.heartbeat",
@@ -81,18 +109,19 @@ def main(arguments: Sequence[str]) -> None:
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
     for module in FLOWER:
         import_module(module)
-    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, path), daemon=True).start()
+    pace, at = Pace(), f"127.0.0.1:{port}"
+    threading.Thread(target=_work, args=(at, secret, path, pace), daemon=True).start()
     own = ["--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
     sys.argv = ["flower-supernode", *without(options, "--port"), "--port", port, *own]
-    _run_supernode(address, certificate)
+    _run_supernode(address, certificate, pace)
 
 
-def _run_supernode(address: str, certificate: str | None) -> None:
+def _run_supernode(address: str, certificate: str | None, pace: Pace) -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    shorter = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, IDLE)))
+    shorter = SimpleNamespace(sleep=pace.sleep)
     start_client_internal.time = shorter  # type: ignore[assignment]
     try:
         flower_supernode()
@@ -107,7 +136,7 @@ def _run_supernode(address: str, certificate: str | None) -> None:
         ) from e
 
 
-def _work(address: str, secret: bytes, path: Path) -> None:
+def _work(address: str, secret: bytes, path: Path, pace: Pace) -> None:
     """Take messages from the SuperNode of this process, one after the other."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.constant import TaskType
@@ -127,10 +156,12 @@ def _work(address: str, secret: bytes, path: Path) -> None:
         try:
             task = client.AcquireTask(request)
             if task.HasField("task") and task.token:
+                pace.seen = time.monotonic()
                 _serve(_client(address, RuntimeTokenHttpInterceptor(task.token)), path)
+                pace.seen = time.monotonic()
         except Exception:  # the SuperNode is not up yet, or gives a message up
             time.sleep(1)
-        time.sleep(POLL)
+        time.sleep(pace.ask_supernode())
 
 
 def _serve(client: Any, path: Path) -> None:

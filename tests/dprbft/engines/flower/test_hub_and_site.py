@@ -1,8 +1,10 @@
 """What the hub's SuperLink and a site's SuperNode refuse to be started with, and who may ask."""
 
+import inspect
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,17 @@ def test_flower_is_imported_before_a_second_thread_could_import_it_too():
     count, *missing = python("-c", STARTED).stdout.split()
     assert int(count) > 5
     assert missing == []
+
+
+def test_a_site_asks_less_often_when_all_is_quiet(monkeypatch: pytest.MonkeyPatch):
+    slept = list[float]()
+    monkeypatch.setattr(time, "sleep", slept.append)
+    pace = site.Pace()
+    pace.sleep(site.NO_MESSAGE)
+    pace.sleep(0.5)  # while it waits for an answer that the relay is about to give
+    pace.seen -= site.BUSY
+    pace.sleep(site.NO_MESSAGE)
+    pace.sleep(0.5)
+    assert slept == [1.0, 0.5, 5.0, 0.5]
+    source = inspect.getsource(pytest.importorskip("flwr.supernode.start_client_internal"))
+    assert f"time.sleep({site.NO_MESSAGE})" in source
