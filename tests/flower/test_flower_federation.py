@@ -288,6 +288,52 @@ def test_an_expired_certificate_is_told_at_both_ends(made: Federation, tmp_path:
         made.stop("expired")
 
 
+def upgraded(folder: Path, version: str) -> str:
+    """A folder for the Python path, with which panas has another version."""
+    about = folder / f"panas-{version}.dist-info"
+    about.mkdir()
+    text = f"Metadata-Version: 2.1\nName: panas\nVersion: {version}\n"
+    (about / "METADATA").write_text(text)
+    return str(folder)
+
+
+def test_a_site_and_then_the_hub_are_upgraded_while_a_run_is_open(
+    made: Federation, whole: Path, tmp_path: Path
+):
+    run, hung = made.folder / "upgraded", plant(made, "c", "hang round")
+    with (made.folder / "upgraded.log").open("wb") as log:
+        leading = subprocess.Popen(
+            arguments("deployed", made.folder, run), env=made.environment(), stdout=log, stderr=log
+        )
+        wait_for(lambda: not hung.exists(), 120)
+        leading.kill()
+        leading.wait()
+    before = charges(made.sites)
+    made.first = (upgraded(tmp_path, "99.0.0"),)
+    which = [sys.executable, "-c", "from dprbft.wire import own_version; print(own_version())"]
+    assert subprocess.check_output(which, env=made.environment(), text=True) == "99.0.0\n"
+    made.stop("b")
+    made.start_site("b")
+    wait_for(lambda: made.log("b").count("site b answers at") == 2)
+    made.stop("hub")
+    made.start_hub()
+    wait_for(lambda: set(states(made).values()) == {"online"}, 90)
+    lead(made, run)
+    assert round_of(run).sites == (0, 1, 2)
+    assert head_of(run) == head_of(whole)
+    for name, known in before.items():
+        now = charges(made.sites)[name]
+        assert now[: len(known)] == known
+        assert len([charge for charge in now if charge.run == "upgraded"]) == 2
+    made.first = ()
+    for name in ("b", "hub"):
+        made.stop(name)
+    made.start_hub()
+    made.start_site("b")
+    wait_for(lambda: made.log("b").count("site b answers at") == 3)
+    wait_for(lambda: set(states(made).values()) == {"online"}, 90)
+
+
 def test_sites_come_go_and_change_keys_while_the_hub_runs(made: Federation):
     """Without a restart of the hub; the deployment is not whole afterwards."""
     hub = made.running["hub"]

@@ -39,6 +39,7 @@ class Federation:
     epsilon: float = 8.0  # of each site, for all runs
     names: Sequence[str] = NAMES
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    first: tuple[str, ...] = ()  # of the Python path of what is started from now on
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -83,8 +84,10 @@ class Federation:
 
     def start_hub(self) -> None:
         """Start the hub's SuperLink, and wait until it knows the sites' keys."""
+        known = self.hub.home / "nodes.json"
+        known.unlink(missing_ok=True)
         self.start("hub", "deploy", "start", "--hub", str(self.out / "hub"))
-        wait_for(lambda: (self.hub.home / "nodes.json").exists())
+        wait_for(known.exists)
 
     def start_site(self, name: str) -> None:
         """Start a site's node and relay."""
@@ -106,7 +109,9 @@ class Federation:
     def environment(self) -> dict[str, str]:
         """Of all processes: repeatable noise, one thread, no other machine, and a home that nobody
         can write to, not even root."""
-        path = os.pathsep.join((str(REPEATABLE), str(ROOT), str(ROOT / "tests" / "helpers")))
+        path = os.pathsep.join(
+            (*self.first, str(REPEATABLE), str(ROOT), str(ROOT / "tests" / "helpers"))
+        )
         own = {
             "PYTHONPATH": path,
             TOKEN: self.token,
