@@ -9,11 +9,18 @@ import http.client
 import ipaddress
 import os
 import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from panas.runtime.errors import BadInput
 
+PATIENCE = 10.0
+"""Seconds to wait for a hub's answer."""
+KEY, LET_IN = "/panas/key", 204
+"""What a site asks about its key, and the answer where the hub knows that."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -50,6 +57,29 @@ def connection(
     if proxy:
         link.set_tunnel(host, port, headers=_password(proxy))
     return link
+
+
+def asked(
+    address: tuple[str, int],
+    authority: Path,
+    what: tuple[str, str],
+    headers: Mapping[str, str],
+    most: int = 1 << 16,
+) -> tuple[int, bytes]:
+    """Status and content of an answer by TLS; OSError or HTTPException without one.
+
+    Args:
+        address: host and port.
+        authority: file of the certificate (PEM) that vouches for the hub's.
+        what: method and path.
+        headers: of the request, which has no content.
+        most: bytes of the content that are read.
+    """
+    trust = ssl.create_default_context(cafile=authority)
+    with closing(connection(*address, PATIENCE, trust)) as link:
+        link.request(*what, headers={**headers, "Connection": "close"})
+        response = link.getresponse()
+        return response.status, response.read(most)
 
 
 def way_to(host: str) -> str:

@@ -18,7 +18,6 @@ from dprbft.engines.deploy.accept import differences, look_at
 from dprbft.engines.deploy.certificates import fits, look, vouches
 from dprbft.engines.deploy.log import HEAD, LOG, read_log
 from dprbft.engines.deploy.probe import (
-    PATIENCE,
     ask_control,
     ask_key,
     check_clock,
@@ -39,6 +38,7 @@ from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
+from dprbft.engines.outward import PATIENCE
 from dprbft.paths import declared_file
 from dprbft.site.federations import memberships
 from panas.runtime.errors import BadInput, PanasError

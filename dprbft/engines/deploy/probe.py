@@ -16,14 +16,12 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import cast
 
-from dprbft.engines.outward import connection, way_to
+from dprbft.engines.outward import KEY, LET_IN, PATIENCE, asked, connection, way_to
 from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput
 
-PATIENCE = 10.0
-"""Seconds to wait for a hub."""
-KEY, HISTORY, CONTROL = "/panas/key", "/panas/log", "/v1/control/list-runs"
-TOLD, LET_IN, REFUSED, FORBIDDEN, NONE = 200, 204, 401, 403, 404
+HISTORY, CONTROL = "/panas/log", "/v1/control/list-runs"
+TOLD, REFUSED, FORBIDDEN, NONE = 200, 401, 403, 404
 LONGEST_LOG = 1 << 26
 """Bytes of a federation's log, at most."""
 AHEAD, BEHIND = 4.0, 300.0
@@ -160,14 +158,8 @@ def _ask(
     address: str, authority: Path, what: tuple[str, str], headers: Mapping[str, str]
 ) -> tuple[int, bytes]:
     """Status and content of a hub's answer to a request without content; BadInput without one."""
-    host, port = parted(address)
-    trust = ssl.create_default_context(cafile=authority)
-    link = connection(host, port, PATIENCE, trust)
     try:
-        with closing(link):
-            link.request(*what, headers={**headers, "Connection": "close"})
-            response = link.getresponse()
-            return response.status, response.read(LONGEST_LOG + 1)
+        return asked(parted(address), authority, what, headers, LONGEST_LOG + 1)
     except (OSError, http.client.HTTPException) as e:
         raise BadInput(
             f"expected an answer of {address}, got none ({type(e).__name__}); see with its "

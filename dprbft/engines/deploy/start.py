@@ -203,6 +203,7 @@ class _Processes:
             part.command,
             env=environment(part.flower) | {FORMAT: part.log_format},
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C reaches this process alone, which ends each of them once
         )
 
     def check(self, but: Sequence[Part] = ()) -> None:

@@ -30,7 +30,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dprbft.engines.node.call import bound, held_port
-from dprbft.engines.outward import connection, is_loopback, way_to, without_proxy
+from dprbft.engines.outward import PATIENCE, connection, is_loopback, way_to, without_proxy
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.log import Line, all_as_json, is_json, to_stderr
 
@@ -48,9 +48,6 @@ QUIET = {
     "FORCE_COLOR": "",  # set, as by a notebook's kernel, it would colour the JSON that is read here
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
-
-PATIENCE = 10.0
-"""Seconds to wait for a hub's answer."""
 
 PARENT, SHOWN = "--with-parent", "--federation-log"
 LOG, METRICS = "--hub-log", "--hub-metrics"

@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +34,8 @@ from dprbft.engines.flower.hub import (
     say,
     without,
 )
-from dprbft.engines.outward import is_loopback, without_proxy
+from dprbft.engines.outward import KEY, LET_IN, asked, is_loopback, without_proxy
+from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput, PanasError
 
 UP = 60.0
@@ -130,10 +133,27 @@ def _run_supernode(address: str, certificate: str | None, pace: Pace) -> None:
             raise
         if certificate:
             check_hub(address, Path(certificate))
+            if _is_known(address, Path(certificate)):
+                raise BadInput(
+                    f"expected the hub {address} to let this site connect, and it still has a "
+                    "connection with this key; it ends by itself, unless another process uses it"
+                ) from e
         raise BadInput(
             f"expected the hub {address} to know this site's key, and it refused; ask its "
             "administrator to register the key, or see what Flower says above"
         ) from e
+
+
+def _is_known(address: str, certificate: Path) -> bool:
+    """Whether the hub says that it knows this site's key."""
+    key = option(sys.argv, "--auth-supernode-private-key")
+    host, _, port = address.rpartition(":")
+    try:
+        headers = flower_headers(Path(key or "").read_bytes(), datetime.now(UTC).isoformat())
+        where = host.strip("[]"), int(port)
+        return asked(where, certificate, ("GET", KEY), headers)[0] == LET_IN
+    except (OSError, ValueError, HTTPException):
+        return False
 
 
 def _work(address: str, secret: bytes, path: Path, pace: Pace) -> None:

@@ -96,6 +96,10 @@ class Nodes:
             except ValueError as e:
                 raise _refused(name, e) from e
 
+    def sign_off(self, node: int) -> None:
+        """Take a node for gone, as it would say itself, so that it can connect anew."""
+        self._state.deactivate_node(node)
+
     def _registered(self) -> list[Any]:
         """What Flower knows of each node that is let in."""
         from flwr.supercore.constant import NodeStatus

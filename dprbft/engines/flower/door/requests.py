@@ -17,7 +17,7 @@ these. So a site that was asked nothing, or has announced nothing, may send `SMA
 import asyncio
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 from dprbft.engines.flower.door.control import EVENT, SITES, STATE
 from dprbft.engines.flower.door.nodes import Nodes
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+from dprbft.engines.outward import KEY, LET_IN
 from dprbft.engines.watch.hub import RunEvent
 from panas.runtime.errors import BadInput
 
@@ -206,7 +207,7 @@ class Replies:
             del self.refused[old], self._cut[old]
 
 
-KEY, HISTORY = "/panas/key", "/panas/log"
+HISTORY = "/panas/log"
 FLEET = "/v1/fleet/"
 OPEN: Mapping[str, tuple[str, ...]] = {
     PUBLIC: (FLEET, "/health", KEY, HISTORY),
@@ -217,6 +218,9 @@ OPEN: Mapping[str, tuple[str, ...]] = {
 
 AT_ONCE = 32
 """Requests of one node at a time, at most."""
+GONE = 10.0
+"""Seconds without a request of a node, after which its key may connect anew: one that lives asks
+every 5 s, and one that was killed has not signed off."""
 STALLED = 30.0
 """Seconds after which a body of which nothing more comes is given up."""
 LOCAL = 1 << 24
@@ -235,6 +239,8 @@ class Door:
     log: Path | None = None  # of the federation
     replies: Replies = field(default_factory=Replies)
     heard: Callable[[RunEvent], None] = lambda event: None  # what happens in a run
+    _last: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    """When a node has asked for something, on the monotonic clock."""
     _under_way: Counter[int] = field(default_factory=Counter)  # requests, by node
     _bytes: Counter[int] = field(default_factory=Counter)  # of their bodies, by node
 
@@ -312,7 +318,7 @@ class Door:
         if node is None:
             await answer(send, 401)
         elif path == KEY:
-            await answer(send, 204)
+            await answer(send, LET_IN)
         elif self.log is None or not self.log.is_file():
             await answer(send, 404)
         else:
@@ -329,6 +335,11 @@ class Door:
         self._under_way[node] += 1
         self._bytes[node] += size
         try:
+            if scope["path"] == f"{FLEET}activate-node":
+                if time.monotonic() - self._last[node] > GONE:
+                    await asyncio.to_thread(self.nodes.sign_off, node)
+            else:
+                self._last[node] = time.monotonic()
             if scope["path"] == f"{FLEET}push-messages":
                 await self._announced(node, scope, *wire)
             else:
