@@ -13,20 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from dprbft.engines.flower.app.packets import Packet, end_with_parent, receive, send
-from dprbft.engines.flower.door.control import state
+from dprbft.engines.flower.app.packets import SOCKET, Packet, end_with_parent, receive, send
+from dprbft.engines.flower.door.control import state, whole
 from dprbft.engines.node.call import connected
 from panas.runtime.errors import PanasError
 
 NAME = r"relay-[0-9a-f]{16}\.sock"
 POLL = 0.1
 """Seconds between looks for answers."""
+SWEEP, EACH = 5.0, 0.1
+"""Seconds between looks at all messages, and more for each of them, where the hub says which
+replies have come: that a message will not be answered Flower says at these alone."""
 STALLED = 3.0
 """Seconds after which others no longer wait for a reply that has come in part."""
 LOOK = 1.0
@@ -51,7 +55,10 @@ def main(grid: Grid, context: Context) -> None:
     end_with_parent()
     home = Path(os.environ["FLWR_HOME"])
     with connected(home / name) as hub:
-        Relay(grid, hub, gone=_end_soon, refused=lambda: _refused(home)).work()
+        # In a simulation replies do not come through the hub's door.
+        simulated = SOCKET in os.environ
+        said = None if simulated else partial(whole, home)
+        Relay(grid, hub, gone=_end_soon, refused=lambda: _refused(home), whole=said).work()
 
 
 @dataclass
@@ -62,6 +69,7 @@ class Relay:
     hub: socket.socket
     gone: Callable[[], None] = lambda: None  # called when the hub is
     refused: Callable[[], Container[str]] = tuple  # messages whose replies were too large
+    whole: Callable[[], Container[str]] | None = None  # messages whose replies have come
     jobs: dict[str, int] = field(default_factory=dict)  # by the message that carries it
     most: dict[int, int] = field(default_factory=dict)  # bytes of an answer, by job
     pulling: "Pulling" = field(init=False)
@@ -69,7 +77,7 @@ class Relay:
     looked: float = 0.0  # when, on the monotonic clock
 
     def __post_init__(self) -> None:
-        self.pulling = Pulling(self.grid)
+        self.pulling = Pulling(self.grid, self.whole)
 
     def work(self) -> None:
         """Relay until the hub says so, or is gone."""
@@ -139,9 +147,15 @@ class Relay:
 @dataclass
 class Pulling:
     """Looks for replies one by one, in a thread: where a site dies while it sends, Flower waits
-    minutes for the rest, and nobody else's reply may wait with it."""
+    minutes for the rest, and nobody else's reply may wait with it.
+
+    Where the hub says which replies are whole, these are fetched at once, and all others are looked
+    at every few seconds alone: hundreds of looks at a time would keep the hub busy.
+    """
 
     grid: Grid
+    whole: Callable[[], Container[str]] | None = None
+    due: float = 0.0  # when all are to be looked at, on the monotonic clock
     replies: "queue.Queue[Message]" = field(default_factory=queue.Queue)
     stuck: set[str] = field(default_factory=set)  # messages whose replies Flower waits for
     sweep: "Sweep | None" = None
@@ -155,6 +169,11 @@ class Pulling:
             else:
                 names = []
         names = [name for name in names if name not in self.stuck]
+        if names and self.whole and time.monotonic() < self.due:
+            here = self.whole()
+            names = [name for name in names if name in here]
+        elif names:
+            self.due = time.monotonic() + SWEEP + EACH * len(names)
         if names:
             self.sweep = Sweep(self.grid, names, self.replies)
             threading.Thread(target=self.sweep.work, daemon=True).start()

@@ -23,6 +23,7 @@ from panas.runtime.errors import PanasError
 SOCKET = "control.sock"
 """Name of the socket in the hub's folder for Flower (FLWR_HOME)."""
 STATE, EVENT, SITES = "/panas/state", "/panas/event", "/panas/sites"
+WHOLE = "/panas/whole"
 PATIENCE = 10.0
 """Seconds to wait for an answer."""
 TO_SHOW_A_KEY = 10.0
@@ -46,6 +47,14 @@ def state(home: Path) -> dict[str, Any]:
         return dict(json.loads(_asked(home, "GET", STATE)[1]))
     except (OSError, ValueError, http.client.HTTPException) as e:
         raise _silent(home, e) from e
+
+
+def whole(home: Path) -> list[str]:
+    """Messages to which the hub of a folder has a whole reply; none if it is silent."""
+    try:
+        return [str(message) for message in json.loads(_asked(home, "GET", WHOLE)[1])]
+    except (OSError, ValueError, TypeError, http.client.HTTPException):
+        return []
 
 
 def tell(home: Path, event: RunEvent) -> None:

@@ -7,7 +7,7 @@ start a process a key.
 import binascii
 import datetime
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -95,6 +95,10 @@ class Nodes:
                 )
             except ValueError as e:
                 raise _refused(name, e) from e
+
+    def has(self, parts: Iterable[str]) -> bool:
+        """Whether all parts of a reply have come."""
+        return all(self._state.object_store.get(part) for part in parts)
 
     def sign_off(self, node: int) -> None:
         """Take a node for gone, as it would say itself, so that it can connect anew."""

@@ -7,7 +7,8 @@ request seems to come from: a proxy on this machine reaches no more than anybody
 read only if a registered key has signed its request, and the node was asked for that much; all
 others may be `SMALL`. `KEY` answers whether a key is registered; `HISTORY`, to registered keys, is
 the federation's log. At the control socket `SITES` says whose keys are registered from now on,
-`STATE` what was refused and who is connected, and `EVENT` takes what happens in a run.
+`STATE` what was refused and who is connected, `WHOLE` which replies have come, and `EVENT` takes
+what happens in a run.
 
 The hub's relay says with every message how many bytes its answer has at most (Flower carries that
 as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dprbft.engines.flower.door.control import EVENT, SITES, STATE
+from dprbft.engines.flower.door.control import EVENT, SITES, STATE, WHOLE
 from dprbft.engines.flower.door.nodes import Nodes
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
 from dprbft.engines.outward import KEY, LET_IN
@@ -116,6 +117,14 @@ async def answer(send: Send, status: int, content: Any = b"") -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+async def nothing_new(send: Send) -> None:
+    """Say to a node that there is no message for it: an empty answer of Flower's, whose own way to
+    it takes five times as long, and is most of what an idle hub does. The connection stays."""
+    headers = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
 SMALL = 1 << 16
 """Bytes of a request that is no part of a reply, at most."""
 ENVELOPE = 1 << 12
@@ -181,6 +190,15 @@ class Replies:
         caps = [each.cap for _, each in self._open(node)]
         return max(caps) + SMALL + ENVELOPE if caps else SMALL
 
+    def waits(self, node: int) -> bool:
+        """Whether there may be a message for a node that it has not answered."""
+        now = time.time()
+        return any(each.node == node and each.until > now for each in self.asked.values())
+
+    def announced(self) -> dict[str, frozenset[str]]:
+        """The parts of each reply that was announced, by the message that it is to."""
+        return {message: each.parts for message, each in self.asked.items() if each.root}
+
     def refuse(self, node: int) -> None:
         """A node sends more than it may: none of its replies that are under way counts."""
         for message, _ in list(self._open(node)):
@@ -212,7 +230,7 @@ FLEET = "/v1/fleet/"
 OPEN: Mapping[str, tuple[str, ...]] = {
     PUBLIC: (FLEET, "/health", KEY, HISTORY),
     RUNTIME: ("/v1/runtime/", "/health"),
-    CONTROL: ("/v1/control/", "/health", STATE, EVENT, SITES),
+    CONTROL: ("/v1/control/", "/health", STATE, EVENT, SITES, WHOLE),
 }
 """What may be asked for, by door."""
 
@@ -254,6 +272,8 @@ class Door:
             await answer(send, 403)
         elif path == STATE:
             await answer(send, 200, self.state())
+        elif path == WHOLE:
+            await answer(send, 200, self.whole())
         elif path in (EVENT, SITES):
             await answer(send, *await self._take(path, receive))
         elif visit.door == PUBLIC:
@@ -276,6 +296,12 @@ class Door:
             "refused": dict(self.replies.refused),
             "connected": self.nodes.states(),
         }
+
+    def whole(self) -> list[str]:
+        """Messages to which a whole reply is here, or one was refused: Flower tells at once."""
+        announced = self.replies.announced().items()
+        whole = [message for message, parts in announced if self.nodes.has(parts)]
+        return [*whole, *self.replies.refused]
 
     async def _take(self, path: str, receive: Receive) -> tuple[int, Any]:
         """Hear an event, or register keys; the status and content of the answer."""
@@ -342,6 +368,9 @@ class Door:
                 self._last[node] = time.monotonic()
             if scope["path"] == f"{FLEET}push-messages":
                 await self._announced(node, scope, *wire)
+            elif scope["path"] == f"{FLEET}pull-messages" and not self.replies.waits(node):
+                await read(wire[0], SMALL)
+                await nothing_new(wire[1])
             else:
                 await self.app(scope, *wire)
         finally:

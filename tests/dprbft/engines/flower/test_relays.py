@@ -178,3 +178,29 @@ def test_nobody_waits_for_a_site_that_died_while_it_sent(monkeypatch: pytest.Mon
     ours.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+class Answered:
+    """Flower, with replies to some messages, and what it was asked for."""
+
+    def __init__(self, *names: str) -> None:
+        self.here, self.asked = set(names), list[str]()
+
+    def pull_messages(self, names: list[str]) -> list[str]:
+        self.asked += names
+        return [name for name in names if name in self.here]
+
+
+def test_replies_that_are_whole_are_fetched_at_once_and_others_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    grid, names = Answered("m1", "m2"), [f"m{i}" for i in range(50)]
+    pulling = server_app.Pulling(grid, lambda: ["m1"])  # type: ignore[arg-type]
+    pulling.due = server_app.time.monotonic() + 1000
+    assert pulling.found(names) == ["m1"]
+    assert grid.asked == ["m1"]
+    pulling.due = 0.0  # what Flower has by itself: a word that nobody will answer
+    assert set(pulling.found(names)) == {"m1", "m2"}
+    assert grid.asked[1:] == names
+    seconds = pulling.due - server_app.time.monotonic()
+    assert 5 < seconds < 5 + 50 * server_app.EACH + 1

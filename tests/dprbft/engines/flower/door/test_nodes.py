@@ -72,3 +72,21 @@ def test_a_site_that_is_named_no_more_and_an_old_key_are_let_in_no_more(nodes: N
     with pytest.raises(BadInput, match="expected a key of site south that no other has, or has"):
         nodes.register({"west": first["west"], "south": first["south"]})
     assert nodes.states().keys() == {"west"}
+
+
+def test_a_node_that_was_killed_can_connect_anew(nodes: Nodes):
+    nodes.register({"north": public_of(new_key())})
+    state, node = nodes._state, nodes.infos()["north"].node_id
+    assert state.activate_node(node, 30.0)
+    assert not state.activate_node(node, 30.0)
+    nodes.sign_off(node)
+    assert state.activate_node(node, 30.0)
+    assert nodes.states() == {"north": "online"}
+
+
+def test_a_reply_has_come_once_all_its_parts_have(nodes: Nodes, monkeypatch: pytest.MonkeyPatch):
+    kept = {"r": b"root", "p": b""}
+    monkeypatch.setattr(nodes._state.object_store, "get", kept.get)
+    assert nodes.has(["r"])
+    assert not nodes.has(["r", "p"])
+    assert not nodes.has(["r", "unknown"])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from dprbft.engines.flower.door import requests
-from dprbft.engines.flower.door.control import EVENT, SITES, STATE
+from dprbft.engines.flower.door.control import EVENT, SITES, STATE, WHOLE
 from dprbft.engines.flower.door.nodes import Nodes
-from dprbft.engines.flower.door.requests import ENVELOPE, HISTORY, SMALL, Door, read
+from dprbft.engines.flower.door.requests import ENVELOPE, GONE, HISTORY, SMALL, Door, read
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+from dprbft.engines.outward import KEY
 from dprbft.engines.watch.hub import RunEvent
 from panas.runtime.errors import BadInput
 
@@ -58,8 +59,18 @@ class Known(Nodes):
 
     registered: Mapping[str, bytes] = {}
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.here, self.signed_off = set[str](), list[int]()
+
     def node_of(self, headers: Mapping[str, str]) -> int | None:
         return NODE if headers.get("key") == KNOWN["key"] else None
+
+    def has(self, parts: Iterable[str]) -> bool:
+        return set(parts) <= self.here
+
+    def sign_off(self, node: int) -> None:
+        self.signed_off.append(node)
 
     def register(self, keys: Mapping[str, bytes]) -> None:
         if b"refused" in keys.values():
@@ -205,9 +216,9 @@ def test_a_reply_that_has_come_grants_nothing_more():
 
 def test_a_key_is_known_or_not():
     hub = Hub()
-    assert hub.ask(PUBLIC, requests.KEY, **KNOWN) == 204
+    assert hub.ask(PUBLIC, KEY, **KNOWN) == 204
     assert hub.visitor.is_known
-    assert hub.ask(PUBLIC, requests.KEY) == 401
+    assert hub.ask(PUBLIC, KEY) == 401
     assert not hub.visitor.is_known
 
 
@@ -240,9 +251,9 @@ def test_an_upload_of_which_nothing_more_comes_is_given_up(monkeypatch: pytest.M
 
     visit = {"visit": Visitor(PUBLIC)}
     lines = [(b"content-length", b"5"), (b"key", KNOWN["key"].encode())]
-    scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": lines, "state": visit}
+    scope = {"type": "http", "path": "/v1/fleet/get-run", "headers": lines, "state": visit}
     asyncio.run(hub.door(scope, never, send))
-    assert hub.bodies == [("/v1/fleet/pull-messages", -1)]
+    assert hub.bodies == [("/v1/fleet/get-run", -1)]
     assert hub.door.state()["closed"] == {"stalled": 1}
 
 
@@ -257,3 +268,43 @@ def test_the_hub_s_user_tells_of_runs_and_registers_keys():
         assert hub.ask(CONTROL, SITES, junk) == 400
     assert json.loads(hub.answered(CONTROL, STATE)[1])["connected"] == {"north": "online"}
     assert hub.bodies == []
+
+
+def test_a_node_without_a_message_is_told_so_without_flower():
+    hub, path = Hub(), "/v1/fleet/pull-messages"
+    assert hub.answered(PUBLIC, path, b"who", **KNOWN) == (200, b"")
+    assert hub.bodies == []
+    hub.announce(5)
+    assert hub.answered(PUBLIC, path, b"who", **KNOWN) == (200, b"flower")
+    assert hub.answered(PUBLIC, path, b"who") == (
+        200,
+        b"flower",
+    )  # Flower refuses whom it does not know
+
+
+def test_the_hub_says_which_replies_are_whole():
+    hub = Hub()
+    assert hub.answered(CONTROL, WHOLE) == (200, b"[]")
+    hub.announce(5)
+    hub.nodes.here = {"r"}
+    assert hub.answered(CONTROL, WHOLE) == (200, b"[]")
+    hub.nodes.here = {"r", "p"}
+    assert hub.answered(CONTROL, WHOLE) == (200, b'["m"]')
+    hub.door.replies.refuse(NODE)
+    assert hub.answered(CONTROL, WHOLE) == (200, b'["m"]')  # Flower says at once that it is cut
+    assert hub.ask(PUBLIC, WHOLE, **KNOWN) == 403
+
+
+def test_a_key_connects_anew_once_its_last_process_has_gone(monkeypatch: pytest.MonkeyPatch):
+    hub, path = Hub(), "/v1/fleet/activate-node"
+    now = [1000.0]
+    monkeypatch.setattr(requests.time, "monotonic", lambda: now[0])
+    hub.ask(PUBLIC, "/v1/fleet/pull-messages", **KNOWN)
+    now[0] += GONE - 1
+    hub.ask(PUBLIC, path, **KNOWN)
+    assert hub.nodes.signed_off == []  # it may live: another process with its key is refused
+    now[0] += 2
+    hub.ask(PUBLIC, path)
+    assert hub.nodes.signed_off == []
+    hub.ask(PUBLIC, path, **KNOWN)
+    assert hub.nodes.signed_off == [NODE]
