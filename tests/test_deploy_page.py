@@ -72,7 +72,7 @@ def test_what_needs_no_network_runs(
 
 def test_the_faults_are_told_in_the_words_of_the_code():
     table = TEXT.split("## Faults")[1].split("\n\n")[1]
-    folders = ("dprbft/engines", "dprbft/site", "panas_cli/commands")
+    folders = ("dprbft/engines", "dprbft/secure_sum", "dprbft/site", "panas_cli/commands")
     sources = [p.read_text() for f in folders for p in (ROOT / f).rglob("*.py")]
     said = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
     quoted = [

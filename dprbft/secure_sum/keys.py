@@ -93,8 +93,8 @@ def read_keys(
         content = announced.signed_part(session, site)
         if verify is not None and not verify(site, content, announced.signature):
             raise BadInput(
-                f"expected keys signed by site {site} itself, got others; compare its public key "
-                "in federation.json with its administrator"
+                f"expected keys signed by site {site} itself, got others; panas deploy check says "
+                "whether sites have changed, and how to accept them"
             )
     return results
 

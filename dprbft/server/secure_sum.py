@@ -266,8 +266,8 @@ class SumServer:
         if count < least:
             raise BadInput(
                 f"expected {what} of at least {least} of {len(plan.sites)} sites for the secure "
-                f"sum, got {count}; bring the others back and go on with --resume: nothing was "
-                "opened, and what was charged stays charged"
+                f"sum, got {count}; bring the others back (panas deploy check says why a site "
+                "refuses) and go on with --resume: nothing was opened, charges stay"
             )
 
     def _traffic(self) -> tuple[int, int, dict[int, str]]:

@@ -160,7 +160,8 @@ def write_site(
     write_bytes(key_file(folder), key or os.urandom(32))
     if facts:
         write_json(declared_file(folder), facts.to_json())
-    text = tomli_w.dumps(settings.model_dump(exclude_none=True))
+    empty = set() if settings.federation else {"federation"}  # so that lines can be added below
+    text = tomli_w.dumps(settings.model_dump(exclude_none=True, exclude=empty))
     write_bytes(settings_file(folder), text.encode())
 
 

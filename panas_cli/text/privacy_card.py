@@ -157,8 +157,8 @@ def trust_lines(account: Account, indent: int) -> list[str]:
     local = figure(number(account.local.spent()))
     rest = f"; against all other sites together: epsilon = {local}"
     return [
-        wrapped(f"{' ' * indent}as long as {trust.assumption}{rest}", indent + 2)
-        for trust in account.trusts
+        wrapped(f"{' ' * indent}as long as {trust}{rest}", indent + 2)
+        for trust in dict.fromkeys(trust.assumption for trust in account.trusts)
     ]
 
 

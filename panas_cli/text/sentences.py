@@ -36,7 +36,7 @@ STAGES = {
 }
 """What goes on without a site."""
 WHY: Mapping[Why, str] = {
-    "absent": "is not there",
+    "absent": "has not answered (if it is connected, its node.log says why)",
     "behind": "has missed search or tuning",
     "refused": "refused (its reason is in node.log at the site)",
     "budget": "cannot pay for it (its reason is in node.log at the site)",

@@ -211,7 +211,8 @@ def _authority(folder: Path) -> str:
     """Whoever reads the authority's key can pass for the hub."""
     if exposed := [path.name for path in folder.rglob("ca.key")]:
         raise BadInput(f"expected no key of the authority here, got {exposed[0]}; keep it off line")
-    return "its key is elsewhere"
+    beside = folder.resolve().parent / "ca" / "ca.key"
+    return f"its key is in {beside.parent}: keep it off line" if beside.exists() else "not here"
 
 
 def _log(folder: Path) -> str:

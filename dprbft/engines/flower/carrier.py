@@ -180,6 +180,11 @@ class FlowerCarrier:
                 self._tell(f"site {name} is not connected; going on without it")
             packet = self._next(min(call.until - time.monotonic(), TICK))
             if self._relay is None:
+                if state_of(self._link, self._run) == "unknown":
+                    raise PanasError(
+                        "expected the hub's server to go on, and it has stopped; start it again, "
+                        f"then go on with --resume; {self._link.log}"
+                    )
                 self._tell("Flower's ServerApp has ended; going on without what it was asked")
                 return
             if packet:

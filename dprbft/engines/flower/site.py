@@ -8,11 +8,12 @@ hub sends is executed, no process is started for a message, and no text of an er
 `python -m dprbft.engines.flower.site --socket DIR/node.sock` takes `flower-supernode`'s options.
 """
 
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.client import HTTPException
@@ -53,10 +54,15 @@ class Pace:
     A hub answers about a hundred such questions a second for each core.
     """
 
+    connected: Callable[[], None] = lambda: None  # called once, when the hub has answered
     seen: float = field(default_factory=time.monotonic)  # when there was a message
+    told: bool = False
 
     def sleep(self, seconds: float) -> None:
         """As Flower's SuperNode sleeps, but for another time after its hub had no message."""
+        if seconds == NO_MESSAGE and not self.told:
+            self.told = True
+            self.connected()
         time.sleep(self.ask_hub() if seconds == NO_MESSAGE else seconds)
 
     def ask_hub(self) -> float:
@@ -112,7 +118,8 @@ def main(arguments: Sequence[str]) -> None:
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
     for module in FLOWER:
         import_module(module)
-    pace, at = Pace(), f"127.0.0.1:{port}"
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # else five lines a message
+    pace, at = Pace(lambda: say(f"connected to the hub {address}")), f"127.0.0.1:{port}"
     threading.Thread(target=_work, args=(at, secret, path, pace), daemon=True).start()
     own = ["--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]

@@ -118,8 +118,10 @@ async def answer(send: Send, status: int, content: Any = b"") -> None:
 
 
 async def nothing_new(send: Send) -> None:
-    """Say to a node that there is no message for it: an empty answer of Flower's, whose own way to
-    it takes five times as long, and is most of what an idle hub does. The connection stays."""
+    """Say to a node that there is no message for it, as Flower would, and keep the connection.
+
+    Flower's own way to this answer is most of what an idle hub does.
+    """
     headers = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
