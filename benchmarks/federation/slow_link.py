@@ -42,8 +42,8 @@ def networks(link: Sequence[str]) -> Iterator[None]:
     addresses = {"hub": HUB, **SITES}
     try:
         execute("ip", "netns", "add", "panas-bridge")
-        execute(*inside("bridge", "ip", "link", "add", "all", "type", "bridge"))
-        execute(*inside("bridge", "ip", "link", "set", "all", "up"))
+        execute(*inside("bridge", "ip", "link", "add", "br0", "type", "bridge"))
+        execute(*inside("bridge", "ip", "link", "set", "br0", "up"))
         for name, address in addresses.items():
             execute("ip", "netns", "add", f"panas-{name}")
             peer = ["peer", "name", name, "netns", "panas-bridge"]
@@ -51,7 +51,7 @@ def networks(link: Sequence[str]) -> Iterator[None]:
             execute(*inside(name, "ip", "address", "add", f"{address}/24", "dev", "out"))
             for device in ("lo", "out"):
                 execute(*inside(name, "ip", "link", "set", device, "up"))
-            execute(*inside("bridge", "ip", "link", "set", name, "master", "all", "up"))
+            execute(*inside("bridge", "ip", "link", "set", name, "master", "br0", "up"))
             if name != "hub":
                 for where, device in ((name, "out"), ("bridge", name)) if link else ():
                     netem = ["qdisc", "add", "dev", device, "root", "netem", *link]

@@ -17,12 +17,15 @@ from dprbft.engines.deploy.settings import Hub, flower_hub
 from dprbft.engines.flower.door.control import SAID, state
 from dprbft.engines.node.daemon import LOG
 from dprbft.paths import config_file, refused_file, server_folder
-from dprbft.run.hub import carried, sites_of
+from dprbft.run.bookkeeping import is_done
+from dprbft.run.hub import carried, sites_of, trust_of
+from dprbft.run.stages import stages_of
 from dprbft.server.records import read_rounds
 from dprbft.site.directory import read_site, site_account, site_ledger
 from panas.privacy.ledger.account import number
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_lines
+from panas_cli.text.output import releases_text
 from panas_cli.text.printing import (
     LABELS,
     counted,
@@ -42,6 +45,7 @@ from panas_cli.text.privacy_card import (
     state_lines,
     trust_lines,
 )
+from panas_cli.text.sentences import STAGES
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -110,6 +114,8 @@ def _run(run: Path, hub: Hub) -> dict[str, Any]:
     return {
         "directory": str(run),
         "method": config.federation.method,
+        "stage": next((s for s in stages_of(config) if not is_done(run, s)), None),
+        "trust": trust_of(run),
         "rounds": len(rounds),
         "of_rounds": config.federation.planned_rounds,
         "absent": [s["name"] for s in sites if rounds and rounds[-1].round not in s["rounds"]],
@@ -145,6 +151,9 @@ def print_hub(record: dict[str, Any], hub: Hub) -> None:
     print_text(
         f"run {run['directory']}: {run['method']}, round {run['rounds']} of {run['of_rounds']}"
     )
+    print_text(
+        f"  {STAGES[run['stage']]} is under way" if run["stage"] else "  all stages are done"
+    )
     down, up = (size_text(run[f"{way}_bytes"]) for way in ("down", "up"))
     print_text(f"  {down} to the sites, {up} from them")
     if run["absent"]:
@@ -157,7 +166,7 @@ def print_hub(record: dict[str, Any], hub: Hub) -> None:
             s["name"],
             record["connected"].get(s["name"], "unknown"),
             ", ".join(s["through"]) or "nothing yet",
-            str(s["releases"]),
+            releases_text(run, s),
             _epsilon(s["epsilon_of_releases"]),
             _epsilon(s["asks_for"]),
         )
