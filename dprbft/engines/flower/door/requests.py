@@ -239,8 +239,8 @@ OPEN: Mapping[str, tuple[str, ...]] = {
 AT_ONCE = 32
 """Requests of one node at a time, at most."""
 GONE = 10.0
-"""Seconds without a request of a node, after which its key may connect anew: one that was killed has
-not signed off. One that lives asks every 5 s; while it works, it is asked again by the carrier."""
+"""Seconds without a request of a node, after which its key may connect anew: one that was killed
+has not signed off. One that lives asks every 5 s, unless it works."""
 STALLED = 30.0
 """Seconds after which a body of which nothing more comes is given up."""
 LOCAL = 1 << 24
