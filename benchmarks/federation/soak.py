@@ -33,7 +33,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,8 @@ from benchmarks.load import make
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.flower.hub import free_port
 from dprbft.paths import ledger_file, rounds_file, server_folder
-from dprbft.server.records import read_rounds
+from dprbft.server.records import RoundRecord, read_rounds
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 
 SITES, EACH = 4, 150
@@ -266,21 +267,20 @@ class Soak:
 
     def checked(self) -> dict[str, Any]:
         """Rounds so far, and what is wrong in the ledgers."""
-        double, lost, rounds, charges = list[str](), list[str](), 0, 0
         runs = sorted((self.folder / "all" / "hub" / "runs").glob("*"))
         told = {run.name: read_rounds(server_folder(run)) for run in runs if _has_rounds(run)}
-        rounds = sum(r.round > 0 for records in told.values() for r in records)
-        for at, name in enumerate(self.names):
-            ledger = Ledger(ledger_file(self.site(name)))
-            made = [e.charge for e in ledger.account().entries] if ledger.path.exists() else []
-            charges += len(made)
-            keys = Counter((c.run, c.phase, c.mechanism, c.round) for c in made)
-            double += [f"{name}: {key}" for key, n in keys.items() if n > 1]
-            for run, records in told.items():
-                for r in records:
-                    if r.round and at in r.sites and not _is_charged(made, run, r.round):
-                        lost.append(f"{name}: {run}, round {r.round}")
-        return {"rounds": rounds, "charges": charges, "double": double, "lost": lost}
+        made = {name: self._charges(name) for name in self.names}
+        double, lost = wrong(made, told)
+        return {
+            "rounds": sum(r.round > 0 for records in told.values() for r in records),
+            "charges": sum(map(len, made.values())),
+            "double": double,
+            "lost": lost,
+        }
+
+    def _charges(self, name: str) -> list[Charge]:
+        ledger = Ledger(ledger_file(self.site(name)))
+        return [e.charge for e in ledger.account().entries] if ledger.path.exists() else []
 
     def sizes(self) -> dict[str, float]:
         """Megabytes: memory by kind of process, and disk without the runs at the hub."""
@@ -308,12 +308,31 @@ class Soak:
         return {kind: sum(bool(re.search(p, x)) for x in text) for kind, p in NAMED.items()}
 
 
+def wrong(
+    made: Mapping[str, Sequence[Charge]], told: Mapping[str, Sequence[RoundRecord]]
+) -> tuple[list[str], list[str]]:
+    """Double charges, and lost ones.
+
+    Args:
+        made: what each site's ledger was charged for, by site, in the order of the hub's numbers.
+        told: rounds by run, as the hub has them.
+    """
+    double, lost = list[str](), list[str]()
+    for at, (name, charges) in enumerate(made.items()):
+        keys = Counter((c.run, c.phase, c.mechanism, c.round) for c in charges)
+        double += [f"{name}: {key}" for key, n in keys.items() if n > 1]
+        paid = {(c.run, c.round) for c in charges}
+        lost += [
+            f"{name}: {run}, round {r.round}"
+            for run, records in told.items()
+            for r in records
+            if r.round and at in r.sites and not {(run, r.round), (run, None)} & paid
+        ]
+    return double, lost
+
+
 def _has_rounds(run: Path) -> bool:
     return rounds_file(server_folder(run)).is_file()
-
-
-def _is_charged(made: Sequence[Any], run: str, number: int) -> bool:
-    return any(c.run == run and c.round in (number, None) for c in made)
 
 
 def _lines(log: Path) -> list[str]:
