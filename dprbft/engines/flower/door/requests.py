@@ -193,9 +193,11 @@ class Replies:
         return max(caps) + SMALL + ENVELOPE if caps else SMALL
 
     def waits(self, node: int) -> bool:
-        """Whether there may be a message for a node that it has not answered."""
+        """Whether there may be a message for a node, which it has not answered."""
         now = time.time()
-        return any(each.node == node and each.until > now for each in self.asked.values())
+        return any(
+            each.node == node and not each.root and each.until > now for each in self.asked.values()
+        )
 
     def announced(self) -> dict[str, frozenset[str]]:
         """The parts of each reply that was announced, by the message that it is to."""

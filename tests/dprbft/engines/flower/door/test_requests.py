@@ -274,8 +274,10 @@ def test_a_node_without_a_message_is_told_so_without_flower():
     hub, path = Hub(), "/v1/fleet/pull-messages"
     assert hub.answered(PUBLIC, path, b"who", **KNOWN) == (200, b"")
     assert hub.bodies == []
-    hub.announce(5)
+    hub.door.replies.ask("m0", NODE, 5, time.time() + 60)
     assert hub.answered(PUBLIC, path, b"who", **KNOWN) == (200, b"flower")
+    hub.door.replies.announce("m0", NODE, "r0", ["p0"])  # it has answered
+    assert hub.answered(PUBLIC, path, b"who", **KNOWN) == (200, b"")
     assert hub.answered(PUBLIC, path, b"who") == (
         200,
         b"flower",
