@@ -1,21 +1,31 @@
 """A small federation over a slow link: a hub and two sites, each in a network of its own.
 
-`python -m benchmarks.slow_link` (as root, on Linux with iproute2) makes a network namespace a
-machine, joins them by a bridge, and lets `tc netem` limit, delay and lose packets on the way of
-each site, in both directions. It prints seconds, and whether the run has finished.
+    python -m benchmarks.slow_link [--rate 1e6] [--delay 300] [--loss 5]
+
+As root, on Linux with iproute2. Each machine is a network namespace; from each site a link leads to
+the hub, of two TUN devices. This process carries packets between them: it limits their rate, holds
+them for half of the delay each way, and drops some. TCP on both sides does the rest. It prints
+seconds, and whether the run has finished: over links without limits first, then over slow ones.
 """
 
 import argparse
+import fcntl
 import json
+import math
 import os
+import queue
+import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +33,8 @@ from sklearn.datasets import load_digits
 
 HUB = "10.87.0.1"
 SITES = {"north": "10.87.0.2", "south": "10.87.0.3"}
+MTU, QUEUE = 1 << 16, 500  # bytes of a packet, and packets that wait for a line, at most
+SET_TUN, TUN_OF_PACKETS = 0x400454CA, 0x1001  # TUNSETIFF; IFF_TUN | IFF_NO_PI
 PANAS = (sys.executable, "-m", "panas_cli")
 
 
@@ -36,29 +48,68 @@ def inside(name: str, *words: str) -> list[str]:
     return ["ip", "netns", "exec", f"panas-{name}", *words]
 
 
+@dataclass(frozen=True)
+class Way:
+    """What a link does to packets, in each direction."""
+
+    rate: float = math.inf  # bits a second
+    seconds: float = 0.0  # on the way
+    loss: float = 0.0  # share of packets
+
+    def carry(self, source: int, sink: int, seed: int) -> None:
+        """Pass packets on, in their order, until a device is gone."""
+        chance, waiting = random.Random(seed), queue.Queue[tuple[float, bytes]](QUEUE)
+        threading.Thread(target=_deliver, args=(waiting, sink), daemon=True).start()
+        free = 0.0  # when the line has sent what came before
+        with suppress(OSError):
+            while packet := os.read(source, MTU):
+                if chance.random() < self.loss:
+                    continue
+                free = max(free, time.monotonic()) + 8 * len(packet) / self.rate
+                with suppress(queue.Full):  # as a router that has no room
+                    waiting.put_nowait((free + self.seconds, packet))
+
+
+def _deliver(waiting: "queue.Queue[tuple[float, bytes]]", sink: int) -> None:
+    with suppress(OSError):
+        while True:
+            due, packet = waiting.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            os.write(sink, packet)
+
+
+def device(name: str) -> int:
+    """A new TUN device, of IP packets alone; the file through which they pass."""
+    file = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(file, SET_TUN, struct.pack("16sH", name.encode(), TUN_OF_PACKETS))
+    return file
+
+
 @contextmanager
-def networks(link: Sequence[str]) -> Iterator[None]:
-    """The namespaces of hub and sites; `link` is what netem does on the way from and to a site."""
-    addresses = {"hub": HUB, **SITES}
+def networks(way: Way) -> Iterator[None]:
+    """The namespaces of hub and sites, and the links between them."""
+    files = list[int]()
     try:
-        execute("ip", "netns", "add", "panas-bridge")
-        execute(*inside("bridge", "ip", "link", "add", "br0", "type", "bridge"))
-        execute(*inside("bridge", "ip", "link", "set", "br0", "up"))
-        for name, address in addresses.items():
+        for name in ("hub", *SITES):
             execute("ip", "netns", "add", f"panas-{name}")
-            peer = ["peer", "name", name, "netns", "panas-bridge"]
-            execute(*inside(name, "ip", "link", "add", "out", "type", "veth", *peer))
-            execute(*inside(name, "ip", "address", "add", f"{address}/24", "dev", "out"))
-            for device in ("lo", "out"):
-                execute(*inside(name, "ip", "link", "set", device, "up"))
-            execute(*inside("bridge", "ip", "link", "set", name, "master", "br0", "up"))
-            if name != "hub":
-                for where, device in ((name, "out"), ("bridge", name)) if link else ():
-                    netem = ["qdisc", "add", "dev", device, "root", "netem", *link]
-                    execute(*inside(where, "tc", *netem))
+            execute(*inside(name, "ip", "link", "set", "lo", "up"))
+        execute(*inside("hub", "ip", "address", "add", f"{HUB}/32", "dev", "lo"))
+        for name, address in SITES.items():
+            ends = {name: (address, HUB), "hub": (HUB, address)}
+            for place, (own, other) in ends.items():
+                tun = f"{name[:8]}-{place[:4]}"
+                files.append(device(tun))
+                execute("ip", "link", "set", tun, "netns", f"panas-{place}")
+                execute(*inside(place, "ip", "address", "add", f"{own}/32", "dev", tun))
+                execute(*inside(place, "ip", "link", "set", tun, "up"))
+                execute(*inside(place, "ip", "route", "add", f"{other}/32", "dev", tun))
+            for seed, pair in enumerate((files[-2:], files[:-3:-1])):
+                threading.Thread(target=way.carry, args=(*pair, seed), daemon=True).start()
         yield
     finally:
-        for name in ("bridge", *addresses):
+        for file in files:
+            os.close(file)
+        for name in ("hub", *SITES):
             subprocess.run(["ip", "netns", "del", f"panas-{name}"], stderr=subprocess.DEVNULL)
 
 
@@ -101,14 +152,14 @@ def connected(hub: Path, seconds: float) -> float:
     raise TimeoutError(f"expected both sites within {seconds:g} s")
 
 
-def measured(link: Sequence[str], seconds: float) -> dict[str, object]:
-    """Connect over such a link, and lead a run."""
+def measured(way: Way, seconds: float) -> dict[str, object]:
+    """Connect over such links, and lead a run."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as held:
         folder = Path(name)
         os.environ["PANAS_STATE"] = str(folder / "state")
         make(folder)
         hub = folder / "all" / "hub"
-        held.enter_context(networks(link))
+        held.enter_context(networks(way))
         start = [*PANAS, "deploy", "start"]
         held.enter_context(started("hub", folder / "hub.log", *start, "--hub", str(hub)))
         for site in SITES:
@@ -119,11 +170,12 @@ def measured(link: Sequence[str], seconds: float) -> dict[str, object]:
         run += ["--out", str(folder / "run"), "--epsilon", "4", "--delta", "1e-4"]
         run += ["--set", "search.population=2", "--set", "search.generations=0"]
         run += ["--set", "tuning.trials=0", "--set", 'privacy.network="stays"']
+        run += ["--set", "data.public_labels=20"]
         done = subprocess.run(inside("hub", *run), capture_output=True, text=True)
         summary = folder / "run" / "summary.json"
         finished = summary.is_file() and json.loads(summary.read_text())["finished"]
         return {
-            "link": " ".join(link) or "as it is",
+            "link": str(way),
             "seconds_to_connect": round(waited, 1),
             "seconds_of_run": round(time.monotonic() - begun, 1),
             "finished": finished,
@@ -133,18 +185,17 @@ def measured(link: Sequence[str], seconds: float) -> dict[str, object]:
 
 def main() -> None:
     """Measure, and print one JSON object a link."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", default="1mbit")
-    parser.add_argument("--delay", default="300ms", help="there and back")
-    parser.add_argument("--loss", default="5%", help="of packets, each way")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=float, default=1e6, help="bits a second, each way")
+    parser.add_argument("--delay", type=float, default=300.0, help="ms, there and back")
+    parser.add_argument("--loss", type=float, default=5.0, help="percent of packets, each way")
     parser.add_argument("--seconds", type=float, default=300.0, help="to wait for the sites")
     given = parser.parse_args()
-    if os.geteuid() or not shutil.which("tc"):
-        sys.exit("expected root and iproute2's ip and tc, which make networks; start it with them")
-    half = f"{float(given.delay.removesuffix('ms')) / 2:g}ms"
-    slow = ["rate", given.rate, "delay", half, "loss", given.loss]
-    for link in ([], slow):
-        sys.stdout.write(json.dumps(measured(link, given.seconds)) + "\n")
+    if os.geteuid() or not shutil.which("ip") or not Path("/dev/net/tun").exists():
+        sys.exit("expected root, iproute2 and /dev/net/tun, which make networks; see the docstring")
+    slow = Way(given.rate, given.delay / 2000, given.loss / 100)
+    for way in (Way(), slow):
+        sys.stdout.write(json.dumps(measured(way, given.seconds)) + "\n")
         sys.stdout.flush()
 
 
