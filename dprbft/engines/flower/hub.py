@@ -223,7 +223,7 @@ def _run(
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
     from dprbft.engines.flower.door.nodes import Nodes
-    from dprbft.engines.flower.door.requests import Door
+    from dprbft.engines.flower.door.requests import Door, without_control
     from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall, Program, serve
 
     options, (outside, inside, control) = checked(arguments), sockets
@@ -237,8 +237,8 @@ def _run(
     heard = _watch(arguments, hall, nodes, held)
 
     def run(app: Any, *, log_config: Any, **_: Any) -> None:
-        nodes.app = app
-        app.add_middleware(Door, hall=hall, nodes=nodes, log=log, heard=heard)
+        nodes.app, short = app, without_control(app)
+        app.add_middleware(Door, hall=hall, nodes=nodes, log=log, short=short, heard=heard)
         serve(
             app,
             hall,

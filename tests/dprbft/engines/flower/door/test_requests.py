@@ -122,7 +122,7 @@ class Hub:
         given = {"content-length": str(len(body) if size is None else size)} | headers
         lines = [(k.encode(), v.encode()) for k, v in given.items() if v]
         self.visitor = Visitor(door)
-        scope = {"type": "http", "path": path, "headers": lines}
+        scope = {"type": "http", "method": "GET", "path": path, "headers": lines}
         asyncio.run(self.door(scope | {"state": {"visit": self.visitor}}, receive, send))
         return result[0]["status"], result[1]["body"]
 
@@ -310,3 +310,41 @@ def test_a_key_connects_anew_once_its_last_process_has_gone(monkeypatch: pytest.
     assert hub.nodes.signed_off == []
     hub.ask(PUBLIC, path, **KNOWN)
     assert hub.nodes.signed_off == [NODE]
+
+
+def test_what_is_none_of_control_s_passes_fewer_layers_of_the_same_app():
+    superlink = pytest.importorskip("flwr.superlink.main")
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    passed = list[str]()
+
+    def layer(name: str) -> type:
+        async def call(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            passed.append(name)
+            await self.app(scope, receive, send)
+
+        made = {"__init__": lambda self, app: setattr(self, "app", app), "__call__": call}
+        return type(name, (), made)
+
+    async def shown(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(request.app.state.what)
+
+    layers = [Middleware(layer(name)) for name in ("ControlLicense", "NodeAuth")]
+    app = Starlette(routes=[Route("/v1/fleet/x", shown)], middleware=layers)
+    app.state.what = "flower"
+    hub = Hub()
+    hub.door.short = requests.without_control(app)
+    assert hub.answered(PUBLIC, "/v1/fleet/x") == (200, b"flower")
+    assert passed == ["NodeAuth"]
+    assert [each.cls.__name__ for each in app.user_middleware] == ["ControlLicense", "NodeAuth"]
+    # Which layers Flower has: a new one that is named so must concern Control alone.
+    names = [each.cls.__name__ for each in superlink._get_middleware()]
+    assert [name for name in names if name.startswith("Control")] == [
+        "ControlSensitiveResponseMiddleware",
+        "ControlAuthenticationMiddleware",
+        "ControlLicenseMiddleware",
+        "ControlEventLogMiddleware",
+    ]
