@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -54,10 +54,10 @@ from panas.runtime.store import read_json
 IDLE = 20.0  # seconds that the hub is watched while nothing is asked
 LOOK = 1.0  # seconds between a light site's looks for messages
 PUBLIC = 100  # samples
-BUDGET: dict[str, float] = {"epsilon": 8.0, "delta": 1e-3}
+EPSILON, DELTA = 8.0, 1e-3
 
 
-def make(folder: Path, sites: int, each: int, *, epsilon: float = BUDGET["epsilon"]) -> None:
+def make(folder: Path, sites: int, each: int, *, epsilon: float = EPSILON) -> None:
     """The deployment, and the sites' data, of digits drawn with replacement.
 
     Args:
@@ -75,7 +75,7 @@ def make(folder: Path, sites: int, each: int, *, epsilon: float = BUDGET["epsilo
     for name in names:
         at, data = rng.integers(PUBLIC, len(y), each), folder / f"{name}.npz"
         np.savez(data, x=images[at], y=y[at])
-        settings = SiteSettings(name=name, data=str(data), **BUDGET | {"epsilon": epsilon})
+        settings = SiteSettings(name=name, data=str(data), epsilon=epsilon, delta=DELTA)
         site = folder / "all" / "sites" / name
         write_site(site, settings, facts=declared(site, settings)[0])
 
@@ -137,7 +137,7 @@ def _one(link: Sequence[Any], node: Node) -> bool:
         received[1], partial(pull, run), partial(confirm, run), return_type=Message
     )
     asked.metadata.__dict__["_message_id"] = number
-    answer = node.answer(asked.content.config_records["job"]["frame"]) or b""
+    answer = node.answer(cast(bytes, asked.content.config_records["job"]["frame"])) or b""
     content = ConfigRecord({"state": "answered", "answer": answer})
     reply = Message(RecordDict({"job": content}), reply_to=asked)
     with no_object_id_recompute():
@@ -243,7 +243,7 @@ def _joined(folder: Path, hub: Hub, watched: Watched) -> dict[str, Any]:
             {
                 "data": {"public_data": str(folder / "public.npz")},
                 "federation": {"remote": names, "clients": len(names), "baselines": False},
-                "privacy": {**BUDGET, "network": "stays"},
+                "privacy": {"epsilon": EPSILON, "delta": DELTA, "network": "stays"},
                 "tuning": {"trials": 0},
             }
         )

@@ -148,7 +148,8 @@ class Soak:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.rng = folder, np.random.default_rng(seed)
         self.units, self.links = dict[str, Unit](), dict[str, Link]()
-        self.faults, self.leader = Counter[str](), None  # type: ignore[var-annotated]
+        self.faults = Counter[str]()
+        self.leader: subprocess.Popen[bytes] | None = None
         self.told = folder / "runs.log"
         self.disks = list[Path]()
 
@@ -221,9 +222,8 @@ class Soak:
             with self.told.open("ab") as log:
                 log.write(f"\n== {run.name} at {time.strftime('%H:%M:%S')}\n".encode())
                 log.flush()
-                self.leader = subprocess.Popen(words, stdout=log, stderr=log)
-            code = self.leader.wait()
-            self.leader = None
+                leader = self.leader = subprocess.Popen(words, stdout=log, stderr=log)
+            code, self.leader = leader.wait(), None
             if code == 0:
                 return True
             time.sleep(3)

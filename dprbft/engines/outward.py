@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from panas.runtime.errors import BadInput
 
@@ -98,7 +98,7 @@ def without_proxy() -> dict[str, str]:
 def _proxy(host: str) -> SplitResult | None:
     proxies = getproxies_environment()
     text = proxies.get("https") or proxies.get("all")
-    if not text or is_loopback(host) or proxy_bypass_environment(host, proxies):
+    if not text or is_loopback(host) or proxy_bypass(host):
         return None
     proxy = urlsplit(text if "://" in text else f"http://{text}")
     if proxy.scheme != "http" or not proxy.hostname:

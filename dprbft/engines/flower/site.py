@@ -149,6 +149,9 @@ def _run_supernode(address: str, certificate: str | None, pace: Pace) -> None:
             f"expected the hub {address} to know this site's key, and it refused; ask its "
             "administrator to register the key, or see what Flower says above"
         ) from e
+    # Flower gives some failures up, as of TLS where a proxy closes, but a thread of it goes on.
+    say(f"the connection to the hub {address} was lost; trying again")
+    os._exit(1)
 
 
 def _is_known(address: str, certificate: Path) -> bool:

@@ -1,5 +1,6 @@
 """What the hub's SuperLink and a site's SuperNode refuse to be started with, and who may ask."""
 
+import importlib
 import inspect
 import signal
 import subprocess
@@ -146,3 +147,18 @@ def test_a_site_asks_less_often_when_all_is_quiet(monkeypatch: pytest.MonkeyPatc
     assert slept == [1.0, 0.5, 5.0, 0.5]
     source = inspect.getsource(pytest.importorskip("flwr.supernode.start_client_internal"))
     assert f"time.sleep({site.NO_MESSAGE})" in source
+
+
+def test_a_site_whose_connection_flower_gives_up_ends_and_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """By `deploy start`; else a thread of Flower's would keep a process that asks nobody."""
+    module = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    monkeypatch.setattr(module, "flower_supernode", lambda: None)
+    codes = list[int]()
+    monkeypatch.setattr(site.os, "_exit", codes.append)
+    site._run_supernode("hub.example.org:8000", None, site.Pace())
+    assert codes == [1]
+    assert (
+        "panas: the connection to the hub hub.example.org:8000 was lost" in capfd.readouterr().err
+    )
