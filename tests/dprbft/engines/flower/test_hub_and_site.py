@@ -153,7 +153,10 @@ def test_a_site_whose_connection_flower_gives_up_ends_and_is_started_again(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     """By `deploy start`; else a thread of Flower's would keep a process that asks nobody."""
+    pytest.importorskip("flwr")
     module = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    client = importlib.import_module("flwr.supernode.start_client_internal")
+    monkeypatch.setattr(client, "time", client.time)  # whatever it becomes, it is again what it was
     monkeypatch.setattr(module, "flower_supernode", lambda: None)
     codes = list[int]()
     monkeypatch.setattr(site.os, "_exit", codes.append)
