@@ -12,6 +12,7 @@ loopback interface for what Flower has started here; `CONTROL` a Unix socket of 
 """
 
 import asyncio
+import logging
 import ssl
 import subprocess
 import sys
@@ -294,6 +295,8 @@ def serve(
         log_config=log,
         proxy_headers=False,
     )
+    # What this machine asks many times a second is no news.
+    logging.getLogger("uvicorn.access").addFilter(lambda line: " /panas/" not in line.getMessage())
     Server(config, hall, program).run(sockets=[each for _, each in sockets])
 
 
