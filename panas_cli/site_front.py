@@ -40,7 +40,9 @@ def site_init(
     data: Annotated[str, Option(help="Your data: an .npz, a table or a folder of pictures.")],
     epsilon: Annotated[float, Option(help="Budget for the data's whole life, above 0.")],
     delta: Annotated[float, Option(help="Of that budget, below 1/n.")],
-    name: Annotated[str | None, Option(help="What runs call the site.")] = None,
+    name: Annotated[
+        str | None, Option(help="What runs call the site; default: as its federation does.")
+    ] = None,
     label: Annotated[str | None, Option(help="Label column of a table.")] = None,
     encoder: Annotated[
         str | None,
@@ -95,7 +97,7 @@ def site_init(
     if not source.exists():
         raise BadInput(f"expected data at {data}, found none; check --data")
     settings = {
-        "name": name or folder.resolve().name,
+        "name": name or commands.sites.site.name_of(folder),
         "data": str(source),
         "epsilon": epsilon,
         "delta": delta,

@@ -63,7 +63,7 @@ def closed(
         "PYTHON_HOME": str(python),
         "USER_ID": str(USER),
     }
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SET_UP, "sh"]
+    command = ["unshare", "--mount", "sh", "-c", SET_UP, "sh"]
     own = {**os.environ, "HOME": "/nonexistent", **told, **(environment or {})}
     return [*command, *words], own
 

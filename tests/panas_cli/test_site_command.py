@@ -13,6 +13,7 @@ from ledgers import MOMENTS, charge
 from PIL import Image
 
 from dprbft.config.files import build_config
+from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.paths import SitePaths
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
@@ -387,3 +388,14 @@ def test_a_site_of_pictures_has_patients_by_its_metadata(cli: Callable, tmp_path
     assert made.code == 0
     shown = json.loads(cli("site", "show", site, "--json").out)
     assert (shown["samples"], shown["units"], shown["classes"]) == (40, 10, ["ill", "well"])
+
+
+def test_a_site_is_called_as_its_federation_calls_it(cli: Callable, tmp_path: Path):
+    """In a container its folder has another name."""
+    make_deployment(tmp_path / "f", Deployment(sites=("north", "south")))
+    site = (tmp_path / "f" / "sites" / "north").rename(tmp_path / "site")
+    data = saved(tmp_path / "own.npz", pictures(20))
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    assert read_site(site).name == "north"
+    assert cli("site", "init", tmp_path / "alone", "--data", data, *BUDGET).code == 0
+    assert read_site(tmp_path / "alone").name == "alone"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.flat import validated
+from dprbft.engines.deploy.settings import FEDERATION, read_federation
 from dprbft.messages import Code
 from dprbft.paths import (
     SitePaths,
@@ -52,6 +53,13 @@ from panas_cli.text.privacy_card import (
     trust_lines,
 )
 from panas_cli.text.sentences import encoder_text, seen_text
+
+
+def name_of(folder: Path) -> str:
+    """What a site is called where nobody says: as its federation does, else as its folder."""
+    if (folder / FEDERATION).is_file():
+        return read_federation(folder).site
+    return folder.resolve().name
 
 
 def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
