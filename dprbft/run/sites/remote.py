@@ -28,6 +28,9 @@ WHY: Mapping[Code, events.Why] = {
 KEPT = (Verb.FINISH, Verb.SEARCH, Verb.TUNE, Verb.TRAIN, Verb.EXPORT)
 """Verbs that a site is through with once, in method joined, or in every method but FINISH."""
 
+SHOWN = 20
+"""Names in a line, at most."""
+
 
 @dataclass(frozen=True)
 class Remote:
@@ -80,7 +83,8 @@ class Remote:
     def error(self, refusal: SiteRefusal) -> PanasError:
         """As `Local.error`: too few sites are left."""
         out = [f"{self.names[i]} ({why})" for i, why in sorted(self._why.items())]
-        missing = ", ".join(out) or self.names[refusal.site]
+        more = f" and {len(out) - SHOWN} more" if len(out) > SHOWN else ""
+        missing = ", ".join(out[:SHOWN]) + more or self.names[refusal.site]
         return BadInput(
             f"expected at least {self.minimum} of {len(self.names)} sites (minimum of hub.toml), "
             f"got too few without {missing}; look there, and run it again (--resume where it has "
