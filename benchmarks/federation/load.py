@@ -219,14 +219,14 @@ def measured(folder: Path, sites: int, each: int) -> dict[str, Any]:
             time.sleep(IDLE)
             idle = (watched.seconds() - before) * 60 / IDLE
             quiet = watched.megabytes()
-            run = _joined(folder, hub, watched)
-    return {
-        "sites": sites,
-        "seconds_to_connect": round(connect, 1),
-        "idle_cpu_seconds_a_minute": round(idle, 1),
-        "idle_megabytes": round(quiet),
-        **run,
-    }
+            found = {
+                "sites": sites,
+                "seconds_to_connect": round(connect, 1),
+                "idle_cpu_seconds_a_minute": round(idle, 1),
+                "idle_megabytes": round(quiet),
+            }
+            _say(json.dumps(found))  # the run may take long
+            return found | _joined(folder, hub, watched)
 
 
 def _states(hub: Hub) -> dict[str, str]:

@@ -342,7 +342,9 @@ class Door:
             if path == EVENT:
                 self.heard(RunEvent.from_bytes(body))
             else:
-                self.nodes.register({name: key.encode() for name, key in json.loads(body).items()})
+                keys = {name: key.encode() for name, key in json.loads(body).items()}
+                self.nodes.register(keys)
+                self.hall.sites = len(keys)
         except (BadInput, ValueError, AttributeError) as e:
             return 400, str(e)
         return 200, ""

@@ -4,8 +4,8 @@ uvicorn, which serves Flower's SuperLink, waits for a first request as long as a
 `Visit` stands between a socket and uvicorn's HTTP: it counts from the first packet, before TLS, and
 is over after `PATIENCE` seconds unless a request has come that a registered key has signed (which
 `door` looks at). After each answer the headers of the next request have as long. At most `WAITING`
-visits wait to be known, and `FROM_ONE` of one address: the oldest of them gives way to a new one,
-so that whoever floods the port keeps no site out.
+visits wait to be known, and `FROM_ONE` of one address, or twice as many as there are sites: the
+oldest of them gives way to a new one, so that whoever floods the port keeps no site out.
 
 There are three doors: `PUBLIC` is the port that sites reach; `RUNTIME` a port of this machine's
 loopback interface for what Flower has started here; `CONTROL` a Unix socket of mode 0600.
@@ -47,6 +47,7 @@ class Hall:
     """Who has come in without a key, and how many were sent away, by why."""
 
     tell: Callable[[str], None] = lambda line: None
+    sites: int = 0  # with a key: all may come at once, and from one address, a proxy's
     closed: Counter[str] = field(default_factory=Counter)
     waiting: dict["Visit", None] = field(default_factory=dict)  # the oldest first
     known: dict["Visit", int] = field(default_factory=dict)  # those of nodes, by their number
@@ -56,8 +57,9 @@ class Hall:
     def enter(self, visit: "Visit") -> None:
         """Let a connection in; another one gives way where there are too many."""
         same = [each for each in self.waiting if each.address == visit.address]
-        if len(same) >= FROM_ONE or len(self.waiting) >= WAITING:
-            self.close((same if len(same) >= FROM_ONE else list(self.waiting))[0], "crowded")
+        from_one, waiting = (max(least, 2 * self.sites) for least in (FROM_ONE, WAITING))
+        if len(same) >= from_one or len(self.waiting) >= waiting:
+            self.close((same if len(same) >= from_one else list(self.waiting))[0], "crowded")
         self.waiting[visit] = None
 
     def close(self, visit: "Visit", why: str) -> None:

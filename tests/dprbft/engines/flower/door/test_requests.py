@@ -264,6 +264,7 @@ def test_the_hub_s_user_tells_of_runs_and_registers_keys():
     assert hub.ask(CONTROL, EVENT, b"junk") == 400
     assert hub.ask(CONTROL, SITES, b'{"north": "a key"}') == 200
     assert hub.nodes.registered == {"north": b"a key"}
+    assert hub.door.hall.sites == 1
     for junk in (b"", b"[]", b"{", b'{"north": 1}', b'{"north": "refused"}'):
         assert hub.ask(CONTROL, SITES, junk) == 400
     assert json.loads(hub.answered(CONTROL, STATE)[1])["connected"] == {"north": "online"}

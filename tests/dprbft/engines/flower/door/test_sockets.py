@@ -19,6 +19,7 @@ from dprbft.engines.flower.door import control, sockets
 from dprbft.engines.flower.door.requests import answer
 from dprbft.engines.flower.door.sockets import (
     CONTROL,
+    FROM_ONE,
     PUBLIC,
     Certificate,
     Hall,
@@ -254,3 +255,27 @@ def test_what_the_door_says_can_be_asked_for(tmp_path: Path, monkeypatch: pytest
 
     with up(tmp_path, monkeypatch, tls=False, app=telling):
         assert control.state(tmp_path) == {"closed": {"idle": 2}}
+
+
+class Visitor:
+    """A connection of a proxy, behind which all sites are."""
+
+    address = "a proxy"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("sites", "stay"), [(3, FROM_ONE), (200, 400)])
+def test_all_sites_may_come_at_once_from_one_address(
+    sites: int, stay: int, monkeypatch: pytest.MonkeyPatch
+):
+    hall = Hall(sites=sites)
+    monkeypatch.setattr(hall, "count", lambda why: None)
+    visits: list[Any] = [Visitor(number) for number in range(500)]
+    for visit in visits:
+        hall.enter(visit)
+    assert list(hall.waiting) == visits[500 - stay :]
