@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,14 @@ C = TypeVar("C")
 T = TypeVar("T", bound=tuple[Any, ...])
 
 LIBRARIES = ("panas", "torch", "numpy", "scipy", "botorch", "gpytorch", "optuna")
+
+
+def _version(library: str) -> str | None:
+    """None where it is not installed: few benchmarks need all."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
 
 
 def kept(
@@ -50,7 +58,7 @@ def kept(
         BadInput: if another process has the file open.
 
     """
-    versions = {library: version(library) for library in LIBRARIES}
+    versions = {library: of for library in LIBRARIES if (of := _version(library))}
     header = {"tasks": name, **decided, "versions": versions}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:12]
     path = folder / f"{name}-{digest}.jsonl"
