@@ -92,6 +92,8 @@ def without_proxy() -> dict[str, str]:
     """Environment in which no program uses a proxy to reach this machine itself."""
     name = "no_proxy" if "no_proxy" in os.environ else "NO_PROXY"
     given = [part for part in os.environ.get(name, "").split(",") if part.strip()]
+    if [part.strip() for part in given] == ["*"]:
+        return {}
     return {name: ",".join([*given, *(host for host in LOOPBACK if host not in given)])}
 
 
@@ -101,10 +103,19 @@ def _proxy(host: str) -> SplitResult | None:
     if not text or is_loopback(host) or proxy_bypass(host):
         return None
     proxy = urlsplit(text if "://" in text else f"http://{text}")
-    if proxy.scheme != "http" or not proxy.hostname:
+    try:
+        whole = proxy.port != 0 and proxy.path in ("", "/") and not proxy.query + proxy.fragment
+    except ValueError:
+        whole = False
+    if proxy.scheme != "http" or not proxy.hostname or not whole:
         raise BadInput(
-            f"expected a proxy as http://proxy:3128 in HTTPS_PROXY, got one of {proxy.scheme}://; "
-            "set it to an HTTP proxy, or name the hub in NO_PROXY"
+            "expected an HTTP proxy as http://user:password@proxy:3128 in HTTPS_PROXY, with the "
+            "password percent-encoded, got another address; set that, or name the hub in NO_PROXY"
+        )
+    if ":" in host:  # whom http.client of Python 3.11 asks a proxy for without brackets
+        raise BadInput(
+            "expected a hub's name where a proxy leads to it, got an IPv6 address; use a name, or "
+            "put the address into NO_PROXY"
         )
     return proxy
 

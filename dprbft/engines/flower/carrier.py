@@ -180,7 +180,7 @@ class FlowerCarrier:
                 self._tell(f"site {name} is not connected; going on without it")
             packet = self._next(min(call.until - time.monotonic(), TICK))
             if self._relay is None:
-                if state_of(self._link, self._run) == "unknown":
+                if not self._link.is_up():
                     raise PanasError(
                         "expected the hub's server to go on, and it has stopped; start it again, "
                         f"then go on with --resume; {self._link.log}"

@@ -30,6 +30,8 @@ RAY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Environment of a simulation: without clusters Ray listens on loopback alone, on any system."""
 START = 30.0
 """Seconds in which a SuperLink of our own must answer."""
+AGAIN = 5.0
+"""Seconds in which a server that has ended may be started again."""
 ENDING = 15.0
 """Seconds that a run, or a process, has to end by itself."""
 
@@ -58,6 +60,11 @@ class Deployed:
         check_flower()
         check_hub(self.address, self.certificate)
         _write_connection(self.home, {"address": self.address, "insecure": True})
+
+    def is_up(self) -> bool:
+        """Whether it answers, or does within `AGAIN` seconds."""
+        host, _, port = self.address.rpartition(":")
+        return answers((host.strip("[]"), int(port)), AGAIN, lambda: True)
 
     def close(self) -> None:
         """Nothing: whoever started it ends it."""
@@ -124,6 +131,10 @@ class Simulated:
             raise PanasError(
                 f"expected a SuperLink of our own within {START:g} s, got none; {self.log}"
             )
+
+    def is_up(self) -> bool:
+        """As `Deployed.is_up`."""
+        return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
         """End the SuperLink, and with it what it has started; its folder is removed."""

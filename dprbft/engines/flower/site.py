@@ -67,7 +67,7 @@ class Pace:
 
     def ask_hub(self) -> float:
         """Seconds until the SuperNode asks its hub again."""
-        return 1.0 if self._is_busy() else 5.0
+        return 1.0 if self._is_busy() else 4.0  # Flower's client drops a connection idle for 5 s
 
     def ask_supernode(self) -> float:
         """Seconds until the relay looks for messages that the SuperNode has taken."""
@@ -142,13 +142,16 @@ def _run_supernode(address: str, certificate: str | None, pace: Pace) -> None:
             check_hub(address, Path(certificate))
             if _is_known(address, Path(certificate)):
                 raise BadInput(
-                    f"expected the hub {address} to let this site connect, and it still has a "
-                    "connection with this key; it ends by itself, unless another process uses it"
+                    f"expected the hub {address}, which knows this key, to let this site connect, "
+                    "and it did not; the connection before may not be over, or another process "
+                    "has this key; see what Flower says above"
                 ) from e
         raise BadInput(
             f"expected the hub {address} to know this site's key, and it refused; ask its "
             "administrator to register the key, or see what Flower says above"
         ) from e
+    except Exception as e:
+        say(f"Flower's client failed ({type(e).__name__})")
     # Flower gives some failures up, as of TLS where a proxy closes, but a thread of it goes on.
     say(f"the connection to the hub {address} was lost; trying again")
     os._exit(1)

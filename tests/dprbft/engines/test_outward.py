@@ -1,6 +1,7 @@
 """Connections from a site to its hub: through a proxy with a password, by IPv6, and directly."""
 
 import contextlib
+import re
 from http.server import HTTPServer
 from pathlib import Path
 
@@ -73,10 +74,28 @@ def test_this_machine_and_those_of_no_proxy_are_reached_directly(
     assert without_proxy() == {"NO_PROXY": ".example.org, 10.0.0.1,localhost,127.0.0.1,::1"}
 
 
-def test_a_proxy_of_another_kind_is_one_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
-    with pytest.raises(BadInput, match="an HTTP proxy"):
+@pytest.mark.parametrize(
+    "proxy",
+    ["socks5://127.0.0.1:1", "http://north:secret/1@proxy:3128", "http://north:1234/s@proxy:3128"],
+)
+def test_a_proxy_that_is_none_is_one_line_without_its_password(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(BadInput, match="expected an HTTP proxy") as e:
         reach(f"{NAME}:8000")
+    assert not re.search("secret|1234", str(e.value))
+
+
+def test_an_ipv6_address_needs_no_proxy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(BadInput, match="IPv6"):
+        reach("[2001:db8::1]:8000")
+
+
+def test_no_proxy_for_all_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    assert without_proxy() == {}
 
 
 def test_a_hub_at_an_address_of_ipv6(tmp_path: Path):

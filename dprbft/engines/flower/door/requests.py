@@ -17,8 +17,9 @@ these. So a site that was asked nothing, or has announced nothing, may send `SMA
 
 import asyncio
 import json
+import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,6 +204,10 @@ class Replies:
         """The parts of each reply that was announced, by the message that it is to."""
         return {message: each.parts for message, each in self.asked.items() if each.root}
 
+    def cut(self) -> list[str]:
+        """Messages whose replies were announced, and refused while they came."""
+        return [message for message, parts in self._cut.items() if parts]
+
     def refuse(self, node: int) -> None:
         """A node sends more than it may: none of its replies that are under way counts."""
         for message, _ in list(self._open(node)):
@@ -240,9 +245,9 @@ OPEN: Mapping[str, tuple[str, ...]] = {
 
 AT_ONCE = 32
 """Requests of one node at a time, at most."""
-GONE = 10.0
+GONE = 30.0
 """Seconds without a request of a node, after which its key may connect anew: one that was killed
-has not signed off. One that lives asks every 5 s, unless it works."""
+has not signed off. One that lives asks every few seconds, and sends heartbeats while it works."""
 STALLED = 30.0
 """Seconds after which a body of which nothing more comes is given up."""
 LOCAL = 1 << 24
@@ -264,15 +269,10 @@ def without_control(app: Any) -> Asgi:
         layer for layer in layers if not layer.cls.__name__.startswith("Control")
     ]
     try:
-        stack = app.build_middleware_stack()
+        stack: Asgi = app.build_middleware_stack()
     finally:
         app.user_middleware = layers
-
-    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = app
-        await stack(scope, receive, send)
-
-    return answers
+    return stack
 
 
 @dataclass
@@ -289,7 +289,7 @@ class Door:
     short: Asgi | None = None
     replies: Replies = field(default_factory=Replies)
     heard: Callable[[RunEvent], None] = lambda event: None  # what happens in a run
-    _last: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    _last: dict[int, float] = field(default_factory=dict)
     """When a node has asked for something, on the monotonic clock."""
     _under_way: Counter[int] = field(default_factory=Counter)  # requests, by node
     _bytes: Counter[int] = field(default_factory=Counter)  # of their bodies, by node
@@ -330,10 +330,10 @@ class Door:
         }
 
     def whole(self) -> list[str]:
-        """Messages to which a whole reply is here, or one was refused: Flower tells at once."""
+        """Messages to which a whole reply is here, or one was cut: Flower tells at once."""
         announced = self.replies.announced().items()
         whole = [message for message, parts in announced if self.nodes.has(parts)]
-        return [*whole, *self.replies.refused]
+        return [*whole, *self.replies.cut()]
 
     async def _take(self, path: str, receive: Receive) -> tuple[int, Any]:
         """Hear an event, or register keys; the status and content of the answer."""
@@ -400,7 +400,7 @@ class Door:
         self._bytes[node] += size
         try:
             if scope["path"] == f"{FLEET}activate-node":
-                if time.monotonic() - self._last[node] > GONE:
+                if time.monotonic() - self._last.get(node, -math.inf) > GONE:
                     await asyncio.to_thread(self.nodes.sign_off, node)
             else:
                 self._last[node] = time.monotonic()

@@ -13,6 +13,7 @@ loopback interface for what Flower has started here; `CONTROL` a Unix socket of 
 
 import asyncio
 import logging
+import re
 import ssl
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dprbft.engines.flower.door.control import SAID, TO_SHOW_A_KEY
+from dprbft.engines.flower.door.control import SAID, STATE, TO_SHOW_A_KEY, WHOLE
 
 PATIENCE = TO_SHOW_A_KEY
 PUBLIC, RUNTIME, CONTROL = "public", "runtime", "control"
@@ -297,8 +298,8 @@ def serve(
         log_config=log,
         proxy_headers=False,
     )
-    # What this machine asks many times a second is no news.
-    logging.getLogger("uvicorn.access").addFilter(lambda line: " /panas/" not in line.getMessage())
+    quiet = re.compile(f" ({STATE}|{WHOLE}) ")  # what this machine asks, often
+    logging.getLogger("uvicorn.access").addFilter(lambda line: not quiet.search(line.getMessage()))
     Server(config, hall, program).run(sockets=[each for _, each in sockets])
 
 

@@ -35,6 +35,10 @@ class Fake:
     runs: int = 0
     stopped: list[bool] = field(default_factory=list)
     refuses: bool = False
+    answers: bool = True
+
+    def is_up(self) -> bool:
+        return self.answers
 
     def open(self) -> None:
         pass
@@ -202,6 +206,14 @@ def test_a_late_answer_is_refused_and_recorded(tmp_path: Path):
 def _answer_to(frame: bytes) -> bytes:
     r = Request.from_bytes(frame)
     return Answer(run=r.run, site=r.site, verb=r.verb, nonce=r.nonce, code=0).to_bytes()
+
+
+def test_a_server_that_has_stopped_is_no_fault_of_the_sites(tmp_path: Path):
+    with up(tmp_path, broken) as (carrier, lines, link):
+        link.answers = False
+        with pytest.raises(PanasError, match="the hub's server to go on, and it has stopped"):
+            dict(carrier.carry(FRAMES, 5))
+        assert lines == []
 
 
 def test_a_relay_that_dies_leaves_the_sites_absent_and_the_next_call_starts_anew(tmp_path: Path):

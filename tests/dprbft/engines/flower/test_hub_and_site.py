@@ -144,7 +144,7 @@ def test_a_site_asks_less_often_when_all_is_quiet(monkeypatch: pytest.MonkeyPatc
     pace.seen -= site.BUSY
     pace.sleep(site.NO_MESSAGE)
     pace.sleep(0.5)
-    assert slept == [1.0, 0.5, 5.0, 0.5]
+    assert slept == [1.0, 0.5, 4.0, 0.5]
     source = inspect.getsource(pytest.importorskip("flwr.supernode.start_client_internal"))
     assert f"time.sleep({site.NO_MESSAGE})" in source
 
@@ -165,3 +165,24 @@ def test_a_site_whose_connection_flower_gives_up_ends_and_is_started_again(
     assert (
         "panas: the connection to the hub hub.example.org:8000 was lost" in capfd.readouterr().err
     )
+
+
+def test_whatever_flower_raises_ends_a_site_s_relay(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("flwr")
+    module = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    client = importlib.import_module("flwr.supernode.start_client_internal")
+    monkeypatch.setattr(client, "time", client.time)
+
+    def fail() -> None:
+        raise ValueError("a payload of somebody")
+
+    monkeypatch.setattr(module, "flower_supernode", fail)
+    codes = list[int]()
+    monkeypatch.setattr(site.os, "_exit", codes.append)
+    site._run_supernode("hub.example.org:8000", None, site.Pace())
+    said = capfd.readouterr().err
+    assert codes == [1]
+    assert "Flower's client failed (ValueError)" in said
+    assert "payload" not in said

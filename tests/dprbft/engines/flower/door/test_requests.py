@@ -293,6 +293,7 @@ def test_the_hub_says_which_replies_are_whole():
     assert hub.answered(CONTROL, WHOLE) == (200, b"[]")
     hub.nodes.here = {"r", "p"}
     assert hub.answered(CONTROL, WHOLE) == (200, b'["m"]')
+    hub.nodes.here = set()
     hub.door.replies.refuse(NODE)
     assert hub.answered(CONTROL, WHOLE) == (200, b'["m"]')  # Flower says at once that it is cut
     assert hub.ask(PUBLIC, WHOLE, **KNOWN) == 403
@@ -337,7 +338,12 @@ def test_what_is_none_of_control_s_passes_fewer_layers_of_the_same_app():
     app = Starlette(routes=[Route("/v1/fleet/x", shown)], middleware=layers)
     app.state.what = "flower"
     hub = Hub()
-    hub.door.short = requests.without_control(app)
+    short = requests.without_control(app)
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        await short(scope | {"app": app}, receive, send)  # as Starlette, whose layer the door is
+
+    hub.door.short = inside
     assert hub.answered(PUBLIC, "/v1/fleet/x") == (200, b"flower")
     assert passed == ["NodeAuth"]
     assert [each.cls.__name__ for each in app.user_middleware] == ["ControlLicense", "NodeAuth"]
