@@ -36,7 +36,7 @@ STAGES = {
 }
 """What goes on without a site."""
 WHY: Mapping[Why, str] = {
-    "absent": "has not answered (if it is connected, its node.log says why)",
+    "absent": "is not there, or does not answer (its node.log says why)",
     "behind": "has missed search or tuning",
     "refused": "refused (its reason is in node.log at the site)",
     "budget": "cannot pay for it (its reason is in node.log at the site)",

@@ -10,8 +10,11 @@ import pytest
 from dprbft.paths import home, read_sites
 from panas.runtime.store import read_json
 
-AWAY = "warning: client-001 is not there: {} goes on without it; --resume takes it up again"
-UNKNOWN = "warning: client-001 has not trained, or cannot be read now; --resume takes up what is"
+AWAY = (
+    "warning: client-001 is not there, or does not answer (its node.log says why): {} goes on "
+    "without it; --resume takes it up again"
+)
+UNKNOWN = "client-001 did not finish; --resume continues"
 
 
 @pytest.mark.slow
