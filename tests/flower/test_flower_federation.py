@@ -311,7 +311,8 @@ def test_a_site_and_then_the_hub_are_upgraded_while_a_run_is_open(
     before = charges(made.sites)
     made.first = (upgraded(tmp_path, "99.0.0"),)
     which = [sys.executable, "-c", "from dprbft.wire import own_version; print(own_version())"]
-    assert subprocess.check_output(which, env=made.environment(), text=True) == "99.0.0\n"
+    said = subprocess.check_output(which, env=made.environment(), cwd=tmp_path, text=True)
+    assert said == "99.0.0\n"
     made.stop("b")
     made.start_site("b")
     wait_for(lambda: made.log("b").count("site b answers at") == 2)
