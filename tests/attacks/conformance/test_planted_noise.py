@@ -238,7 +238,7 @@ def test_noise_that_cancels_in_the_sum_is_noticed() -> None:
 def test_a_little_less_noise_at_all_sites_is_noticed() -> None:
     noise = {
         name: {array: 0.95 * z for array, z in arrays.items()}
-        for name, arrays in noises(lambda _: SystemNoise()).items()
+        for name, arrays in noises(lambda i: ReproducibleNoise(stream(i, "less"))).items()
     }
     assert {a.test for a in between(noise)} >= {"size of all"}
 
