@@ -34,6 +34,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def parted(address: str) -> tuple[str, int]:
+    """Host and port of an address; BadInput if it is none."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"expected an address as hub.example.org:8000, got {address!r:.80}")
+    return host.strip("[]"), int(port)
+
+
 def connection(
     host: str, port: int, seconds: float, trust: ssl.SSLContext | None = None
 ) -> http.client.HTTPConnection:

@@ -22,7 +22,6 @@ from dprbft.engines.deploy.probe import (
     ask_key,
     check_clock,
     greet,
-    parted,
     reach,
 )
 from dprbft.engines.deploy.settings import (
@@ -38,7 +37,7 @@ from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.door.control import state
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, connected
-from dprbft.engines.outward import PATIENCE
+from dprbft.engines.outward import PATIENCE, parted
 from dprbft.paths import declared_file
 from dprbft.site.federations import memberships
 from panas.runtime.errors import BadInput, PanasError

@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import cast
 
-from dprbft.engines.outward import KEY, LET_IN, PATIENCE, asked, connection, way_to
+from dprbft.engines.outward import KEY, LET_IN, PATIENCE, asked, connection, parted, way_to
 from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput
 
@@ -165,14 +165,6 @@ def _ask(
             f"expected an answer of {address}, got none ({type(e).__name__}); see with its "
             "administrator that it has been started"
         ) from e
-
-
-def parted(address: str) -> tuple[str, int]:
-    """Host and port of an address; BadInput if it is none."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise BadInput(f"expected an address as hub.example.org:8000, got {address!r:.80}")
-    return host.strip("[]"), int(port)
 
 
 def _ahead(link: http.client.HTTPConnection) -> float | None:

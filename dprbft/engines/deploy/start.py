@@ -21,7 +21,6 @@ from dprbft.config.flat import Section, validated
 from dprbft.config.hub import HUB
 from dprbft.config.toml import read_toml
 from dprbft.engines.deploy.log import LOG
-from dprbft.engines.deploy.probe import parted
 from dprbft.engines.deploy.register import link_of, register
 from dprbft.engines.deploy.settings import (
     CA,
@@ -35,6 +34,7 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.hub import answers, raise_open_files, say, with_parent
 from dprbft.engines.flower.link import check_flower, environment
 from dprbft.engines.node.call import SOCKET
+from dprbft.engines.outward import parted
 from dprbft.engines.watch.serve import parsed_address
 from dprbft.paths import settings_file
 from dprbft.site.federations import FederationShare, memberships

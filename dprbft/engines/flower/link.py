@@ -20,7 +20,7 @@ from typing import Any
 
 from dprbft.engines.flower.app.packets import SOCKET
 from dprbft.engines.flower.hub import QUIET, answers, check_hub, free_port, with_parent
-from dprbft.engines.outward import without_proxy
+from dprbft.engines.outward import parted, without_proxy
 from panas.runtime.errors import INSTALL_FLOWER, BadInput, PanasError
 from panas.runtime.store import write_bytes
 
@@ -63,8 +63,7 @@ class Deployed:
 
     def is_up(self) -> bool:
         """Whether it answers, or does within `AGAIN` seconds."""
-        host, _, port = self.address.rpartition(":")
-        return answers((host.strip("[]"), int(port)), AGAIN, lambda: True)
+        return answers(parted(self.address), AGAIN, lambda: True)
 
     def close(self) -> None:
         """Nothing: whoever started it ends it."""

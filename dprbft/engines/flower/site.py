@@ -35,7 +35,7 @@ from dprbft.engines.flower.hub import (
     say,
     without,
 )
-from dprbft.engines.outward import KEY, LET_IN, asked, is_loopback, without_proxy
+from dprbft.engines.outward import KEY, LET_IN, asked, is_loopback, parted, without_proxy
 from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput, PanasError
 
@@ -160,11 +160,9 @@ def _run_supernode(address: str, certificate: str | None, pace: Pace) -> None:
 def _is_known(address: str, certificate: Path) -> bool:
     """Whether the hub says that it knows this site's key."""
     key = option(sys.argv, "--auth-supernode-private-key")
-    host, _, port = address.rpartition(":")
     try:
         headers = flower_headers(Path(key or "").read_bytes(), datetime.now(UTC).isoformat())
-        where = host.strip("[]"), int(port)
-        return asked(where, certificate, ("GET", KEY), headers)[0] == LET_IN
+        return asked(parted(address), certificate, ("GET", KEY), headers)[0] == LET_IN
     except (OSError, ValueError, HTTPException):
         return False
 
@@ -178,8 +176,7 @@ def _work(address: str, secret: bytes, path: Path, pace: Pace) -> None:
         SuperExecAuthHttpInterceptor,
     )
 
-    host, _, port = address.partition(":")
-    answers((host, int(port)), UP, lambda: True)
+    answers(parted(address), UP, lambda: True)
     protected = frozenset({"/flwr.proto.Runtime/AcquireTask"})
     client = _client(
         address, SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=protected)
