@@ -33,10 +33,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
@@ -280,10 +281,26 @@ class AgreementFitness:
 
     def agreement(self, logits: Float[Tensor, "m classes"]) -> float:
         """The fitness of a student by its logits of the held-out samples; NaN if there are none."""
+        wrong = self._wrong(logits)
+        return max(0.0, 1 - float(self.weights[wrong].sum())) if len(wrong) else math.nan
+
+    def as_good(self, genome: Genome, best: Genome) -> bool:
+        """Whether a genome agrees as well as another one, up to a standard error of the difference.
+
+        Both have been trained to the end, without a failure.
+        """
+        ours, theirs = (self._kept(TrainingJob(g), wait=True).logits for g in (genome, best))
+        if ours is None or theirs is None:
+            return False
+        worse = self._wrong(ours).double() - self._wrong(theirs).double()
+        mean = self.weights @ worse
+        return bool(mean <= (self.weights * (worse - mean)).norm())
+
+    def _wrong(self, logits: Float[Tensor, "m classes"]) -> Bool[Tensor, "m"]:
+        """Where a student's answer to a held-out sample is not the teacher's."""
         prior = log_prior(self.histogram)
         teacher = self.held_out.targets.clamp(min=LEAST).log()
-        wrong = (logits + prior).argmax(1) != (teacher + prior).argmax(1)
-        return max(0.0, 1 - float(self.weights[wrong].sum())) if len(wrong) else math.nan
+        return (logits + prior).argmax(1) != (teacher + prior).argmax(1)
 
     @cached_property
     def weights(self) -> Float[Tensor, "m"]:
@@ -337,21 +354,27 @@ class AgreementFitness:
 
 
 def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
-    """The same search, with winner and front by a site's own class frequencies."""
+    """The same search, with winner and front by a site's own class frequencies.
+
+    The winner has the fewest multiply-accumulates of all that agree as well as the best, up to a
+    standard error (the rule of one, Breiman et al. 1984): chance alone chooses among those.
+    """
     trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
     ranked = sorted(trained, key=lambda e: -scores[e.genome])
     if not ranked:
         return search
-    best, front = ranked[0], list[tuple[Genome, float, float]]()
+    good = [e.genome for e in ranked[1:] if fitness.as_good(e.genome, ranked[0].genome)]
+    best = min([ranked[0].genome, *good], key=lambda g: cost(g, fitness.spec).macs)
+    front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
             front.append((e.genome, scores[e.genome], e.size))
     several = len({e.size for e in trained}) > 1
     return replace(
         search,
-        best=best.genome,
-        fitness=scores[best.genome],
+        best=best,
+        fitness=scores[best],
         front=front[::-1] if several else front[:1],
     )
 

@@ -37,7 +37,7 @@ STUDENT = OptimizerConfig(
 )
 """The training that makes a genome's network a student; see `long_enough`."""
 
-STEPS, SHORT_STEPS = 800, 300  # at least, of a student's training, and of one that ranks genomes
+STEPS, SHORT_STEPS = 3000, 300  # at least, of a student's training, and of one that ranks genomes
 
 BATCH = 256  # pictures at a time
 

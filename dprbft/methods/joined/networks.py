@@ -52,7 +52,7 @@ from panas.training.last_layer import teach_last_layer
 from panas.training.linear.ridge import logits
 from panas.training.sgd import OptimizerConfig, fit, steps_of
 
-OWN = 0.1
+OWN = 0.05
 """Share of a student's steps that a site takes with its own teacher."""
 
 OWN_OF_ROWS = 0.5

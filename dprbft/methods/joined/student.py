@@ -40,7 +40,7 @@ MANY = 1000
 """Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
 
 PICTURES = 4000
-"""Made of two where images are few; a student of 1,000 steps sees each of them eight times."""
+"""Made of two where images are few; a student of 3,000 steps sees each of them 24 times."""
 
 
 ROWS = 4000
