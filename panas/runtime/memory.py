@@ -6,6 +6,7 @@ at every step, and the system zeroes their pages each time: a third of a step on
 
 import ctypes
 from functools import cache
+from typing import Any
 
 TRIM, TOP_PAD, MMAP = -1, -2, -3
 """Names of `mallopt`'s parameters: see malloc.h."""
@@ -20,8 +21,25 @@ def keep_freed_memory() -> bool:
 
     The most that the process ever holds stays about the same: what is kept was in use before.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # another system's C library
+    mallopt = _of_libc("mallopt")
+    if mallopt is None:
         return False
     return all([mallopt(MMAP, MOST_MMAP), mallopt(TRIM, KEPT), mallopt(TOP_PAD, AHEAD)])
+
+
+def return_freed_memory() -> bool:
+    """Give what is freed back to the system, of all threads; False if nothing was, or no glibc.
+
+    For a process that waits long between two tasks, and does each in a thread of its own.
+    """
+    trim = _of_libc("malloc_trim")
+    return trim is not None and bool(trim(0))
+
+
+@cache
+def _of_libc(name: str) -> Any:
+    """A function of the C library; None if it is another system's, and has none of the name."""
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError, TypeError):
+        return None

@@ -14,6 +14,7 @@ from dprbft.engines.frames import MAX_FRAME, check_request
 from dprbft.engines.node.call import bound, connected, receive, send
 from dprbft.engines.node.daemon import Node
 from panas.runtime.errors import BadInput
+from panas.runtime.memory import return_freed_memory
 from panas.runtime.store import exclusive
 
 CONNECTIONS = 16
@@ -80,6 +81,7 @@ def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) 
                 answer = node.answer(frame, lambda: bool(select.select([link], [], [], 0)[0]))
                 if answer is not None:
                     send(link, answer, time.monotonic() + PATIENCE)
+                return_freed_memory()
     finally:
         slots.release()
 
