@@ -86,7 +86,7 @@ def test_a_hub_and_two_sites_join_with_roots_that_nobody_can_write(tmp_path: Pat
             held.enter_context(up([*start, "--site", "/site"], volumes, log, "answers at"))
         run = ["run", "--hub", "/hub", "--public-data", "/hub/public.npz", "--out", "/hub/first"]
         tiny = ("search.population=2", "search.generations=0", "tuning.trials=0")
-        few = ("data.public_labels=20", 'privacy.network="stays"')
+        few = ("training.student_steps=50", "data.public_labels=20", 'privacy.network="stays"')
         more = [word for each in (*tiny, *few) for word in ("--set", each)]
         said = done([*run, "--epsilon", "4", "--delta", "1e-5", *more], {"/hub": hub})
     assert "It worked: 2 of 2 sites share a head." in " ".join(said.split())

@@ -54,7 +54,10 @@ AGAIN = 2.0  # seconds after which a unit starts anew
 DISK = "64m"  # of a site
 ROUNDS = 40  # of a run of dprbft
 PANAS = (sys.executable, "-m", "panas_cli")
-TINY = ("search.population=2", "search.generations=0", "tuning.trials=0")
+TINY = (
+    *("search.population=2", "search.generations=0", "tuning.trials=0"),
+    "training.student_steps=200",
+)
 NAMED: dict[str, str] = {
     "node": r"its node does not answer|its relay has gone|is not connected|ended with code -9",
     "relay": r"its relay has gone|is not connected|its connection ended|has not answered",

@@ -45,11 +45,12 @@ def train_charged(site: Site, model: nn.Module, samples: Samples, how: RoundOfTr
         samples: of the site, that the plan is for.
         how: charge, plan, optimiser and objective.
 
-    Privacy: `how.charge`. Where training diverges, the model gets back its weights from before: an
-    error would tell of the samples.
+    Privacy: `how.charge`. Where a process died within it, nothing has left: the same charge pays
+    for it again. Where training diverges, the model gets back its weights from before: an error
+    would tell of the samples.
     """
     before = weights_of(model)
-    with site.ledger.charge(how.charge) as receipt:
+    with site.ledger.charge(how.charge, resumes=True) as receipt:
         if how.plan:
             train_model_private(
                 model,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dprbft.config.map_width import USUAL
 from dprbft.site.site import Site
-from panas.privacy.accounting.events import Event, Gaussian, Unprotected
+from panas.privacy.accounting.events import Event, Gaussian, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import (
     calibrate,
@@ -197,7 +197,12 @@ def _all_of(budget: Budget, spent: list[Event]) -> Plan:
     )
 
 
-def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] = ()) -> Plan:
+def residual_plan(
+    site: Site,
+    settings: DPSGDSettings,
+    coming: Sequence[Event] = (),
+    paid: SampledGaussian | None = None,
+) -> Plan:
     """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for.
 
     BudgetExhausted if no noise is enough.
@@ -206,11 +211,12 @@ def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] =
         site: its number of units, budget and ledger.
         settings: as tuned, or by the recipe.
         coming: events that are still to be charged before.
+        paid: what a training was charged as within which a process died: its noise is taken.
     """
     if not site.budget.private:
         return _without_noise(site, settings)
     n, fixed = site.units, site.config.training.noise_multiplier
-    (budget, spent), *life = site.bounds()
+    (budget, spent), *life = [(b, _without(s, paid)) for b, s in site.bounds()]
     plan = calibrate(
         budget,
         residual_schedule(n, recipe_of(site, 0.0), [*spent, *coming]),
@@ -218,10 +224,18 @@ def residual_plan(site: Site, settings: DPSGDSettings, coming: Sequence[Event] =
         clip=settings.clip,
         epochs=settings.epochs,
     )
-    if fixed:
-        return replace(plan, noise_multiplier=fixed)
+    if noise := paid.noise_multiplier if paid else fixed:
+        return replace(plan, noise_multiplier=noise)
     plan = replace(plan, noise_multiplier=max(plan.noise_multiplier, settings.noise_multiplier))
     return within(plan, [(b, [*s, *coming]) for b, s in life], site)
+
+
+def _without(events: Sequence[Event], paid: Event | None) -> list[Event]:
+    """Events without one of them."""
+    result = list(events)
+    if paid in result:
+        result.remove(paid)
+    return result
 
 
 def alone_plan(site: Site) -> tuple[Plan, Recipe]:

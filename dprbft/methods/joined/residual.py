@@ -18,10 +18,10 @@ from dprbft.methods.joined.budget import (
     share_of,
 )
 from dprbft.methods.joined.state import ROUND, JoinedState
-from dprbft.methods.rounds.training import training_charge
+from dprbft.methods.rounds.plan import training_charge
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Site
-from panas.privacy.accounting.events import Event, Unprotected
+from panas.privacy.accounting.events import Event, SampledGaussian, Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
@@ -33,6 +33,9 @@ from panas.training.linear.ridge import Weights, fit_public_head, logits
 from panas.training.linear.rules import RELEASE_SHARE, Recipe
 from panas.tuning.space import DPSGDSettings
 
+RECIPIENT = "whoever sees the network, which learns from it"
+"""Of a residual's training, in the ledger."""
+
 
 def with_residual(site: Site, state: JoinedState) -> JoinedState:
     """The state with a residual, or with the reason why there is none."""
@@ -42,11 +45,10 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
     if record.nothing:
         return replace(state.with_residual(None, None), why="tuned")
     try:
-        plan = residual_plan(site, record.settings)
         private = site.budget.private
-        recipient = "whoever sees the network, which learns from it"
-        charge = training_charge(plan if private else None, recipient, ROUND)
-        with site.ledger.charge(charge):
+        plan = _plan(site, record.settings)
+        charge = training_charge(plan if private else None, RECIPIENT, ROUND)
+        with site.ledger.charge(charge, resumes=True):
             rows = site.rows(site.data.train)
             head = head_of(site, state)
             prior = state.log_prior.expand(len(rows.y), -1)
@@ -55,6 +57,17 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
     except BudgetExhausted:  # a process that died has spent it
         return replace(state.with_residual(None, None), why="budget")
     return state.with_residual(residual, plan.noise_multiplier if private else None)
+
+
+def _plan(site: Site, settings: DPSGDSettings) -> Plan:
+    """The residual's plan; that of a training in which a process died, if it can be made again."""
+    for entry in site.account.entries:
+        died = not entry.finished and entry.charge.recipient == RECIPIENT
+        if died and isinstance(entry.event, SampledGaussian):
+            plan = residual_plan(site, settings, paid=entry.event)
+            if plan.training_event == entry.event:
+                return plan
+    return residual_plan(site, settings)
 
 
 def head_of(site: Site, state: JoinedState) -> Weights | None:

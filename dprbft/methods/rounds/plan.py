@@ -14,7 +14,7 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.charge import Entry
+from panas.privacy.ledger.charge import Charge, Entry, covers
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 from panas.tuning.space import DPSGDSettings
@@ -25,8 +25,8 @@ def current_plan(site: Site, state: State) -> Plan | None:
 
     A new plan before the first round, later that of the round before. If the ledger holds charges
     that no finished round accounts for, a process died: what it charged counts as spent, and all
-    remaining noise is raised. Noise that the user fixed stays as it is, and the ledger stops the
-    run when it is spent.
+    remaining noise is raised. A training that it had begun is made again for the same charge.
+    Noise that the user fixed stays as it is, and the ledger stops the run when it is spent.
 
     None if what died has spent so much that its round cannot be repeated. BudgetExhausted if the
     budget cannot pay for the remaining rounds with any noise.
@@ -42,7 +42,7 @@ def current_plan(site: Site, state: State) -> Plan | None:
         count_units(site)
         plan = calibrated(site, state.settings, [])
         accounted = searched(site)
-    if len(charged) <= accounted:
+    if len(charged) - has_begun(site, plan, state.round + 1) <= accounted:
         return plan
     try:
         for budget, spent in site.bounds():
@@ -51,6 +51,33 @@ def current_plan(site: Site, state: State) -> Plan | None:
     except BudgetExhausted:
         return None
     return plan
+
+
+def training_charge(plan: Plan | None, recipient: str, round: int) -> Charge:
+    """What a round of training is charged as.
+
+    Args:
+        plan: of DP-SGD; None: the charge is unprotected.
+        recipient: who sees what is trained, as the ledger names it.
+        round: from 1.
+    """
+    return Charge(
+        event=plan.training_event if plan else Unprotected(),
+        phase="training",
+        mechanism="dp-sgd" if plan else "sgd",
+        recipient=recipient,
+        sensitivity=plan.clip if plan else None,
+        round=round,
+    )
+
+
+def has_begun(site: Site, plan: Plan, round: int) -> bool:
+    """Whether a process died within the round's training, whose charge pays for it again."""
+    entry = next(iter(site.account.entries[-1:]), None)
+    if entry is None or entry.finished:
+        return False
+    wanted = training_charge(plan, entry.charge.recipient, round)
+    return covers(entry.charge, replace(wanted, run=entry.charge.run))
 
 
 def searched(site: Site) -> int:
@@ -140,9 +167,10 @@ def refusal(site: Site, state: State, round: int) -> str | None:
     if plan is None or site.config.training.noise_multiplier is None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
-    release = [plan.release_event] if plan.releases else []
+    coming = [] if has_begun(site, plan, round) else [plan.training_event]
+    coming += [plan.release_event] if plan.releases else []
     for budget, spent in site.bounds():
-        total = epsilon_of([*spent, plan.training_event, *release], budget)
+        total = epsilon_of([*spent, *coming], budget)
         if total > budget.epsilon:
             return (
                 f"expected to stay within epsilon {budget.epsilon:g}, got {total:.3f} with round "

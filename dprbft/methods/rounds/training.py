@@ -7,14 +7,12 @@ that choice stays on the site and is not covered.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dprbft.methods.rounds.plan import current_plan
+from dprbft.methods.rounds.plan import current_plan, training_charge
 from dprbft.methods.rounds.state import Kept, State
 from dprbft.site.site import Site
 from dprbft.site.training import RoundOfTraining, train_charged
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, weights_of
-from panas.privacy.accounting.events import Unprotected
-from panas.privacy.ledger.charge import Charge
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
 from panas.training.evaluate import accuracy, head_scores, represent
@@ -62,24 +60,6 @@ def _optimizer(site: Site, state: State) -> OptimizerConfig:
         batch_size=settings.batch_size,
         epochs=settings.epochs or optimizer.epochs,
         train_head=site.spec.head_moves,
-    )
-
-
-def training_charge(plan: Plan | None, recipient: str, round: int) -> Charge:
-    """What a round of training is charged as.
-
-    Args:
-        plan: of DP-SGD; None: the charge is unprotected.
-        recipient: who sees what is trained, as the ledger names it.
-        round: from 1.
-    """
-    return Charge(
-        event=plan.training_event if plan else Unprotected(),
-        phase="training",
-        mechanism="dp-sgd" if plan else "sgd",
-        recipient=recipient,
-        sensitivity=plan.clip if plan else None,
-        round=round,
     )
 
 

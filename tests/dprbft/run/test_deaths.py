@@ -34,7 +34,7 @@ SLOW = [
     Death(SERVER + "put_release", after=True),
     Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round
     Death("dprbft.site.search:write_json", lost=1),  # charged, and not kept
-    Death(TRAINING, lost=1),
+    Death(TRAINING),  # the same charge pays for it again
     Death(STATE, "finish", call=2),
 ]
 THOROUGH = [
@@ -47,7 +47,7 @@ THOROUGH = [
     Death("dprbft.site.results.records:TuningRecord.write", call=2, after=True),
     Death(STATE, "ready"),
     Death(STATE, "ready", call=2, after=True),
-    Death(TRAINING, after=True, lost=1),
+    Death(TRAINING, after=True),
     Death(METHOD + "release", lost=1),
     Death(METHOD + "release", after=True, lost=2),
     Death(VERBS + "write_bytes", lost=2),

@@ -22,7 +22,7 @@ CLEAN = 3
 """Charges of a site: a histogram, a release, and DP-SGD of a residual."""
 SLOW = [
     Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
-    Death("dprbft.methods.joined.residual:fit_residual", lost=1),
+    Death("dprbft.methods.joined.residual:fit_residual"),  # the same charge pays for it again
     Death(FINISH + "write_predictor"),
 ]
 THOROUGH = [
@@ -39,7 +39,7 @@ THOROUGH = [
     Death("dprbft.methods.joined.student_search:evolve"),
     Death("dprbft.site.results.records:SearchRecord.write", after=True),
     Death("dprbft.site.results.records:TuningRecord.write", call=2),
-    Death("dprbft.methods.joined.residual:fit_residual", after=True, lost=1),
+    Death("dprbft.methods.joined.residual:fit_residual", after=True),
     Death("dprbft.methods.joined.networks:distil", after=True),
     Death("panas.training.common:distil", after=True),
     Death("panas.training.common:write_tensors", after=True),
@@ -67,12 +67,12 @@ def test_a_run_that_joins_goes_on_after_a_death(death: Death, tmp_path: Path):
     prepare(run, config, resume=False)
     with dies(death):
         carry_out(run, config, InProcess(read_sites(run)))
-    before, spent, kept = contents(run), [a.spent() for a in accounts(run)], whole(run)
+    before, spent, made = contents(run), [a.spent() for a in accounts(run)], whole(run)
     prepare(run, config, resume=True)
     with InProcess(read_sites(run)) as engine:
         carry_out(run, config, engine)
     assert_kept(before)
-    assert {path: path.read_bytes() for path in kept} == kept
+    assert {path: path.read_bytes() for path in made} == made
     for account, least in zip(accounts(run), spent or [0.0, 0.0], strict=True):
         assert least <= account.spent() <= account.budget.epsilon
     lost = [len(a.entries) - CLEAN for a in accounts(run)]
@@ -82,6 +82,8 @@ def test_a_run_that_joins_goes_on_after_a_death(death: Death, tmp_path: Path):
     result: Any = summarise(run, config)
     assert result["finished"]
     for paths in read_sites(run):
-        assert read_predictor(predictor_file(paths.home)).candidates.network is not None
+        kept = read_predictor(predictor_file(paths.home)).candidates
+        assert kept.network is not None
+        assert kept.residual is not None or death.lost
         assert load_network(model_file(paths.home)).classes == 10
         assert sent_file(paths.home, 1).exists() or death.lost
