@@ -22,10 +22,10 @@ SITES, HERE = ("north", "south"), "/srv/panas"
 UNITS = tuple(f"panas-{name}.service" for name in ("hub", *SITES))
 
 
-def waited(log: Path, said: str, system: Booted, seconds: float = 90) -> None:
-    """Until a log says something."""
-    until = time.monotonic() + seconds
-    while not log.is_file() or said not in log.read_text():
+def waited(log: Path, said: str, system: Booted, times: int = 1) -> None:
+    """Until a log has said something so often."""
+    until = time.monotonic() + 120
+    while not log.is_file() or log.read_text().count(said) < times:
         if time.monotonic() > until:
             told = [system.systemctl("status", "--no-pager", name) for name in UNITS]
             pytest.fail("\n".join([*told, log.read_text() if log.is_file() else "no log"]))
@@ -86,6 +86,7 @@ def test_units_start_in_their_sandboxes_join_come_back_and_stop(deployed: Path):
         said = system.as_user(f"cd {HERE}/hub && ../venv/bin/panas {run}")
         assert "It worked: 2 of 2 sites share a head." in " ".join(said.split()), said
         assert system.systemctl("kill", "--signal=KILL", UNITS[1]) == ""
+        waited(deployed / "north.log", "answers at", system, times=2)
         again = f"{HERE}/venv/bin/panas deploy check --hub {HERE}/hub"
         until = time.monotonic() + 90
         while "2 of 2 are connected" not in (said := system.as_user(again)):

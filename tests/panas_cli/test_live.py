@@ -36,8 +36,19 @@ def test_a_terminal_shows_the_last_state_in_the_place_of_the_one_before():
     show, ended = shows("first", "second")
     screen = io.StringIO()
     follow(show, ended, Console(file=screen, force_terminal=True, width=60, legacy_windows=False))
-    assert screen.getvalue().index("first") < screen.getvalue().index("\x1b[2K")
-    assert "second" in screen.getvalue().rpartition("\x1b[2K")[2]
+    there, _, rest = screen.getvalue().partition("\x1b[?1049h")  # the other screen
+    second = rest.index("second")
+    assert (there, rest.index("first") < rest.rindex("\x1b[H", 0, second) < second) == ("", True)
+    assert "\x1b[?1049l" in rest[rest.index("q ends") :]  # back to what was there
+
+
+def test_a_small_terminal_shows_the_first_lines_and_how_to_end():
+    show, ended = shows("\n".join(f"line {i}" for i in range(40)))
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=60, height=8, legacy_windows=False)
+    follow(show, ended, console)
+    assert "line 5" in screen.getvalue()
+    assert "line 6" not in screen.getvalue()
     assert "q ends" in screen.getvalue()
 
 

@@ -47,6 +47,7 @@ REFUSED = Family(
     "counter",
     "What was refused: by a site (code of its answer), the hub (answers), or its port",
     ("by", "kind"),
+    known=(("hub", "late"), ("hub", "malformed"), ("site", "refused"), ("site", "failed")),
 )
 FAMILIES = (SITES, CONNECTED, SKEW, BEGUN, ENDED, SECONDS, ABSENT, ANSWERS, BYTES, REFUSED)
 

@@ -22,12 +22,14 @@ class Family:
     kind: Literal["counter", "gauge"]
     help: str
     labels: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], ...] = ()  # labels of a counter's series that begin at 0
 
 
 class Metrics:
     """The series of some families; safe among threads.
 
-    A counter without labels begins at 0. All others are there once they are counted or set.
+    A counter without labels begins at 0, as do its `known` series: so a first event is seen as an
+    increase. All others are there once they are counted or set.
 
     Args:
         families: all that may be counted here.
@@ -36,7 +38,8 @@ class Metrics:
     def __init__(self, families: Iterable[Family]) -> None:
         self._lock = threading.Lock()
         self._series: dict[Family, dict[tuple[str, ...], float]] = {
-            f: {(): 0.0} if f.kind == "counter" and not f.labels else {} for f in families
+            f: {(): 0.0} if f.kind == "counter" and not f.labels else dict.fromkeys(f.known, 0.0)
+            for f in families
         }
 
     def add(self, family: Family, *labels: str, by: float = 1.0) -> None:
@@ -61,6 +64,11 @@ class Metrics:
         """
         with self._lock:
             self._series[family][labels] = value
+
+    def begin(self, family: Family, *labels: str) -> None:
+        """Let a counter's series be there, at 0 if it is not yet."""
+        with self._lock:
+            self._series[family].setdefault(labels, 0.0)
 
     def drop(self, *families: Family) -> None:
         """Forget all series of these families."""

@@ -28,7 +28,11 @@ ANSWERS = Family(
     ("verb", "code"),
 )
 BYTES = Family(
-    "panas_node_bytes_total", "counter", "Bytes of requests and of answers", ("direction",)
+    "panas_node_bytes_total",
+    "counter",
+    "Bytes of requests and of answers",
+    ("direction",),
+    known=(("in",), ("out",)),
 )
 LAST = Family(
     "panas_node_last_request_timestamp_seconds", "gauge", "When a hub last asked for something"

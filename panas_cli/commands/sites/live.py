@@ -1,4 +1,4 @@
-"""`panas deploy status --live`: the state anew every few seconds, in its place on a terminal.
+"""`panas deploy status --live`: the state anew every few seconds, on a terminal's other screen.
 
 Without a terminal only lines that have changed are printed, each with the time. q, Ctrl-C or the
 end of the input stops it.
@@ -60,9 +60,10 @@ def follow(
             before = lines
             if ended(every):
                 return
-    with Live(console=screen, auto_refresh=False) as shown:
+    with Live(console=screen, auto_refresh=False, screen=True) as shown:
         while True:
-            lines = [*captured(show, screen.width), "", f"{datetime.now():%H:%M:%S}; q ends"]
+            lines = captured(show, screen.width)[: max(1, screen.height - 2)]
+            lines += ["", f"{datetime.now():%H:%M:%S}; q ends"]
             shown.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
             if ended(every):
                 return

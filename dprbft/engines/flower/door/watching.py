@@ -6,6 +6,7 @@ from pathlib import Path
 from dprbft.engines.flower.door.nodes import Nodes
 from dprbft.engines.flower.door.sockets import Hall
 from dprbft.engines.watch.hub import (
+    ABSENT,
     CONNECTED,
     FAMILIES,
     REFUSED,
@@ -62,6 +63,7 @@ class Watching:
         metrics.drop(CONNECTED, SKEW)  # of sites that were removed, too
         for site, state in states.items():
             metrics.put(CONNECTED, site, value=float(state == ONLINE))
+            metrics.begin(ABSENT, site)
         for site, seconds in self._nodes.skews().items():
             metrics.put(SKEW, site, value=seconds)
         for why, n in dict(self._hall.closed).items():

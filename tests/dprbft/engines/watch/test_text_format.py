@@ -31,6 +31,16 @@ def test_a_counter_without_labels_begins_at_zero_and_others_when_counted():
     assert "c{" not in metrics.text()
 
 
+def test_known_series_and_those_that_begin_are_there_at_zero_and_count_on():
+    known = Family("d_total", "counter", "By kind", ("by", "kind"), known=(("hub", "late"),))
+    metrics = Metrics((known,))
+    metrics.begin(known, "site", "failed")
+    metrics.add(known, "site", "failed")
+    metrics.begin(known, "site", "failed")
+    assert value_of(metrics.text(), "d_total", by="hub", kind="late") == 0
+    assert value_of(metrics.text(), "d_total", by="site", kind="failed") == 1
+
+
 @given(st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.floats(), max_size=6))
 def test_any_label_and_any_value_come_back(values: dict[str, float]):
     metrics = Metrics((LEVEL,))
