@@ -25,6 +25,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -54,10 +55,11 @@ AGAIN = 2.0  # seconds after which a unit starts anew
 DISK = "64m"  # of a site
 ROUNDS = 40  # of a run of dprbft
 PANAS = (sys.executable, "-m", "panas_cli")
-TINY = (
-    *("search.population=2", "search.generations=0", "tuning.trials=0"),
-    "training.student_steps=200",
-)
+TINY = ("search.population=2", "search.generations=0", "tuning.trials=0")
+MORE = {
+    "dprbft": (f"federation.rounds={ROUNDS}",),
+    "joined": ('privacy.network="stays"', "training.student_steps=200"),
+}
 NAMED: dict[str, str] = {
     "node": r"its node does not answer|its relay has gone|is not connected|ended with code -9",
     "relay": r"its relay has gone|is not connected|its connection ended|has not answered",
@@ -212,13 +214,10 @@ class Soak:
         """One run, resumed until it ends by itself; False if time was over before."""
         method = ("dprbft", "joined")[number % 2]
         run = self.folder / "all" / "hub" / "runs" / f"{number:03d}-{method}"
-        more = (
-            [f"federation.rounds={ROUNDS}"] if method == "dprbft" else ['privacy.network="stays"']
-        )
         command = [*PANAS, "run", "--hub", str(self.folder / "all" / "hub"), "--out", str(run)]
         command += ["--public-data", str(self.folder / "public.npz"), "--method", method]
         command += ["--epsilon", "8", "--delta", "1e-4"]
-        command += [word for setting in (*TINY, *more) for word in ("--set", setting)]
+        command += [word for setting in (*TINY, *MORE[method]) for word in ("--set", setting)]
         resume = [*PANAS, "run", "--hub", str(self.folder / "all" / "hub"), "--out", str(run)]
         while time.monotonic() < until:
             words = [*resume, "--resume"] if (run / "config.toml").exists() else command
@@ -229,6 +228,8 @@ class Soak:
             code, self.leader = leader.wait(), None
             if code == 0:
                 return True
+            if code == 2 and not (run / "config.toml").exists():
+                raise RuntimeError(f"{shlex.join(command)} was refused; see {self.told}")
             time.sleep(3)
         return False
 

@@ -72,7 +72,13 @@ def training_charge(plan: Plan | None, recipient: str, round: int) -> Charge:
 
 
 def has_begun(site: Site, plan: Plan, round: int) -> bool:
-    """Whether a process died within the round's training, whose charge pays for it again."""
+    """Whether a process died within the round's training, whose charge pays for it again.
+
+    Args:
+        site: its ledger.
+        plan: under which the round is trained.
+        round: from 1.
+    """
     entry = next(iter(site.account.entries[-1:]), None)
     if entry is None or entry.finished:
         return False
