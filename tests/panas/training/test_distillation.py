@@ -186,7 +186,7 @@ def flipped(image: np.ndarray, flip: bool) -> np.ndarray:
     return image[..., ::-1] if flip else image
 
 
-@pytest.mark.parametrize(("samples", "epochs"), [(2, 800), (100, 200), (450, 54), (2000, 25)])
+@pytest.mark.parametrize(("samples", "epochs"), [(2, 3000), (100, 750), (450, 200), (6000, 25)])
 def test_few_samples_are_passed_more_often(samples: int, epochs: int) -> None:
     assert long_enough(STUDENT, samples, STEPS) == replace(STUDENT, epochs=epochs)
 
