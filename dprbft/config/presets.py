@@ -22,7 +22,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "demo": {
         "data": {"public_limit": 40},
-        "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
+        "search": {
+            **{"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
+            "max_macs": 2_000_000,
+        },
         "tuning": {"trials": 4, "initial": 3},
         "training": {"warm_epochs": 20},
         "federation": {"rounds": 2},  # of methods that have rounds
