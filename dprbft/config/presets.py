@@ -23,7 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "demo": {
         "data": {"public_limit": 40},
         "search": {
-            **{"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
+            **{"population": 4, "generations": 1, "epochs": 4, "max_blocks": 5},
             "max_macs": 2_000_000,
         },
         "tuning": {"trials": 4, "initial": 3},

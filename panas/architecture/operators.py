@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Blocks
 from panas.architecture.space import SearchSpace
@@ -87,6 +88,26 @@ def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
         menu = [b for b in space.menu(blocks) if space.completable((*blocks, b), left)]
         blocks += (_draw(menu, rng),)
     return Genome(blocks)
+
+
+def plain_genome(space: SearchSpace) -> Genome | None:
+    """Convolutions that grow wider, with a pool between two: what one would build by hand.
+
+    The longest that the space allows; None if it allows none, as a space of dense blocks.
+
+    >>> import panas
+    >>> str(plain_genome(panas.SearchSpace(shape=(1, 28, 28), max_blocks=6, widths=(16, 32, 64))))
+    'c16k3-max-c32k3-max-c64k3'
+    """
+    if space.dense or not space.pools:
+        return None
+    kernel, pool = min(space.kernels), PoolBlock(sorted(space.pools)[-1])
+    blocks = [b for c in sorted(space.widths) for b in (ConvBlock(c, kernel), pool)][:-1]
+    for n in range(min(len(blocks), space.max_blocks), 0, -1):
+        genome = Genome(tuple(blocks[:n]))
+        if space.allows(genome):
+            return genome
+    return None
 
 
 def crossover(

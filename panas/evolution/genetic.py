@@ -56,7 +56,7 @@ class Variation:
     toolbox: base.Toolbox
 
     def first(self) -> list[Child]:
-        """Random genomes, or the most promising of several times as many."""
+        """Random genomes, or the most promising of several times as many; the plain one first."""
         config, space = self.config, self.problem.space
         seeding = 1 if self.problem.prior is None else config.seeding
         count = config.first * seeding
@@ -71,6 +71,8 @@ class Variation:
             genomes = [random_genome(space, self.rng) for _ in range(count)]
         if seeding > 1:
             genomes = sorted(genomes, key=self.promise, reverse=True)
+        if plain := self.problem.plain:
+            genomes = [plain, *(genome for genome in genomes if genome != plain)]
         return [Child(genome) for genome in genomes[: config.first]]
 
     def vary(self, population: Sequence[Individual]) -> list[Child]:

@@ -185,6 +185,8 @@ class SearchProblem:
     """Of a genome's network; if given, small is the second objective."""
     prior: GenomeScore | None = None
     """For `EvolutionConfig.seeding`, and between equals."""
+    plain: Genome | None = None
+    """Of the space: stands in the first population, beside the random ones."""
 
 
 def standard_toolbox(

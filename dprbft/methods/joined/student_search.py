@@ -4,7 +4,8 @@ The search looks at public samples and the shared head, which are the same for a
 classes alike. It is one search for all of them, and where sites share a disk each reads the first
 one's (`search_in_common`). Of all that was trained to the end a site takes the
 genome that agrees best in its own class frequencies. `benchmarks.students` compares this with a
-search for every site.
+search for every site. The search begins with what one would build by hand (`plain_genome`), beside
+random genomes.
 
 Where candidates are kept in a common folder (`panas.evolution.fitness`), a second site's search
 meets the same candidates in the same order. So it takes the first one's generations over, with no
@@ -35,6 +36,7 @@ from dprbft.methods.joined.student import (
 )
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
+from panas.architecture.operators import plain_genome
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.evolution.fitness import AgreementFitness, chosen_for
@@ -95,7 +97,7 @@ def _key(
 ) -> str:
     """Stands for all that decides a search, but for a second objective; see `_lines`."""
     decided = [fitness.common, fitness.held_out.targets.tolist(), fitness.histogram.tolist()]
-    decided += [repr(problem.space), repr(config), rng.bit_generator.state]
+    decided += [repr(problem.space), str(problem.plain), repr(config), rng.bit_generator.state]
     content = json.dumps(decided, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
@@ -135,7 +137,8 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
             "data.public_data or data.unlabelled_data"
         )
     alike = common_fitness(site, state)
-    problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
+    prior, plain = prior_of(plan.spec.shape), plain_genome(plan.space)
+    problem = SearchProblem(plan.space, alike, plan.size, prior, plain)
     rng = stream(site.config.seed, "students")
     result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
     chosen = chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))

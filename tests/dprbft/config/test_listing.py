@@ -32,7 +32,7 @@ def test_what_is_set_is_told_from_what_a_preset_and_the_defaults_say():
         "search.generations",  # set, to what it would have been
     }
     assert (results["search.population"].value, results["search.population"].default) == (7, 4)
-    assert results["search.max_blocks"].value == 4  # the preset's
+    assert results["search.max_blocks"].value == 5  # the preset's
     assert "federation.rounds" not in results  # nothing that the method reads
 
 

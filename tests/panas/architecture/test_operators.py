@@ -22,6 +22,7 @@ from panas.architecture.operators import (
     add,
     crossover,
     mutate,
+    plain_genome,
     random_genome,
 )
 from panas.architecture.space import SearchSpace
@@ -38,6 +39,33 @@ def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> 
         space.check(genome)
         check_by_hand(space, genome)
         genome = mutate(space, genome, rng)
+
+
+@patient
+@given(spaces())
+def test_the_plain_genome_is_of_the_space(space: SearchSpace) -> None:
+    genome = plain_genome(space)
+    if genome is not None:
+        check_by_hand(space, genome)
+        assert not any(isinstance(b, PoolBlock) for b in genome.blocks[::2])
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "genome"),
+    [
+        ((1, 28, 28), 5, "c16k3-max-c32k3-max-c64k3"),
+        ((1, 28, 28), 4, "c16k3-max-c32k3-max"),
+        ((3, 8, 8), 9, "c16k3-max-c32k3-max-c64k3"),
+        ((3, 5, 5), 9, "c16k3-max-c32k3"),
+    ],
+)
+def test_the_plain_genome_grows_as_long_as_the_space_allows(
+    shape: tuple[int, int, int], blocks: int, genome: str
+) -> None:
+    space = SearchSpace(shape=shape, min_blocks=1, max_blocks=blocks, widths=(32, 64, 16))
+    assert str(plain_genome(space)) == genome
+    assert plain_genome(replace(space, pools=())) is None
+    assert plain_genome(replace(space, shape=(1, 1, 8), dense=("dense",))) is None
 
 
 @pytest.mark.slow

@@ -21,9 +21,10 @@ from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
+from panas.evolution.genetic import evolve
 from panas.evolution.halving import Task
 from panas.evolution.records import Evaluation, EvolutionConfig, EvolutionResult, GenerationRecord
-from panas.evolution.toolbox import Individual
+from panas.evolution.toolbox import Individual, SearchProblem
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import open_journal
 
@@ -83,6 +84,21 @@ def test_counts_and_records(population: int, generations: int) -> None:
     assert seen[0].min == min(first)
     if generations == 0:
         assert result.fitness == max(first)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_plain_genome_is_tried_first_beside_random_ones(seed: int) -> None:
+    config = EvolutionConfig.paper(population=4, generations=0)
+    hand_made = Genome(TARGET)
+    problem = SearchProblem(SPACE, likeness)
+
+    def history(problem: SearchProblem) -> list[Genome]:
+        result = evolve(problem, config=config, rng=np.random.default_rng(seed))
+        return [e.genome for e in result.history]
+
+    drawn = history(problem)
+    assert history(replace(problem, plain=hand_made)) == [hand_made, *drawn[:3]]
+    assert sorted(map(str, history(replace(problem, plain=drawn[2])))) == sorted(map(str, drawn))
 
 
 @pytest.mark.slow
