@@ -110,7 +110,7 @@ def test_right_answers_are_counted_by_units():
 class First(Ledger):
     """A ledger on which training fits, and no release."""
 
-    def charge(self, charge: Charge) -> Receipt:
+    def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         if charge.phase == "release":
             raise BudgetExhausted("expected room for the next charge, got none; raise --epsilon")
         return super().charge(charge)

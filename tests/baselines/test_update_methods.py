@@ -263,7 +263,7 @@ def sealed(samples: Samples) -> Samples:
 class Refusing(Ledger):
     """A ledger on which nothing more fits."""
 
-    def charge(self, charge: Charge) -> Receipt:
+    def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         raise BudgetExhausted("expected room for the next charge, got none; raise --epsilon")
 
 
