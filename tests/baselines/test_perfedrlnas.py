@@ -113,7 +113,7 @@ class First(Ledger):
     def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         if charge.phase == "release":
             raise BudgetExhausted("expected room for the next charge, got none; raise --epsilon")
-        return super().charge(charge)
+        return super().charge(charge, resumes=resumes)
 
 
 def turn_of(site: Site) -> Turn:
