@@ -173,7 +173,7 @@ def refusal(site: Site, state: State, round: int) -> str | None:
     if plan is None or site.config.training.noise_multiplier is None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
-    coming = [] if has_begun(site, plan, round) else [plan.training_event]
+    coming: list[Event] = [] if has_begun(site, plan, round) else [plan.training_event]
     coming += [plan.release_event] if plan.releases else []
     for budget, spent in site.bounds():
         total = epsilon_of([*spent, *coming], budget)
