@@ -2,10 +2,10 @@
 
 What the shared head teaches is the same for all sites. So a genome's student learns it once
 (`panas.training.common`), in the common folder, from the weights that the search has left. Each
-site goes on from there for `OWN` of the steps with its own teacher: the head that it builds on, its
-log prior and its residual. Where more than `FEW_SITES` share a folder, it moves the last layer
-alone, on maps that are computed once (`panas.training.last_layer`). The search's steps and a site's
-own count among those that the training has in all, `training.student_steps` at least.
+site goes on from there for some steps (`OWN`, `MOST_OWN`) with its own teacher: the head that it
+builds on, its log prior and its residual. Where more than `FEW_SITES` share a folder, it moves the
+last layer alone, on maps that are computed once (`panas.training.last_layer`). The search's steps
+and a site's own count among those that the training has in all, `training.student_steps` at least.
 
 Privacy: a student's weights follow from public samples and what its teachers' charges cover, so
 they may be shown. Where `privacy.network` is "stays" it learns from the site's own samples besides,
@@ -52,8 +52,8 @@ from panas.training.last_layer import teach_last_layer
 from panas.training.linear.ridge import logits
 from panas.training.sgd import OptimizerConfig, fit, steps_of
 
-OWN = 0.05
-"""Share of a student's steps that a site takes with its own teacher."""
+OWN, MOST_OWN = 0.1, 150
+"""Share of a student's steps that a site takes with its own teacher, and how many at most."""
 
 OWN_OF_ROWS = 0.5
 """The same of a table, whose teacher at a site differs more from the shared head."""
@@ -95,7 +95,7 @@ def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
     searched, taught = 0, taught_to_candidates(facts, inputs)
     if config.privacy.mode.reads_samples and taught:
         searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
-    own = OWN_OF_ROWS if facts.are_rows else OWN
+    own = OWN_OF_ROWS if facts.are_rows else min(OWN, MOST_OWN / whole)
     steps, f = steps_beside(searched, whole, own), config.federation
     return replace(steps, own=0) if f.clients > FEW_SITES and not f.remote else steps
 

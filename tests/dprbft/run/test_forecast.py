@@ -10,7 +10,7 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.methods.joined.networks import FEW_SITES, LEAST, steps_of_student
+from dprbft.methods.joined.networks import FEW_SITES, LEAST, MOST_OWN, steps_of_student
 from dprbft.paths import read_sites, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
@@ -157,11 +157,11 @@ def trained(network: str = "protected", *, baselines: bool = True, sites: int = 
     return costs(config, IMAGES, 2000, 500)["train"]
 
 
-def test_a_genome_s_student_is_trained_once_and_by_each_site_a_twentieth_more():
+def test_a_genome_s_student_is_trained_once_and_by_each_site_some_steps_more():
     steps, step = WHOLE * 63, STUDENT.batch_size
     searched = 8 * 44
-    assert trained().each == pytest.approx(math.ceil(steps / 20) * step)
-    assert trained().common == ((GENOMES, pytest.approx((round(0.95 * steps) - searched) * step)),)
+    assert trained().each == pytest.approx(MOST_OWN * step)
+    assert trained().common == ((GENOMES, pytest.approx((steps - MOST_OWN - searched) * step)),)
     (_, seconds), *_ = trained(sites=2).common
     assert trained(sites=2).common == ((2, seconds),)
     assert trained(sites=FEW_SITES + 1).each == 0  # their last layers take no time to speak of
