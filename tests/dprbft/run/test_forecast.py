@@ -1,6 +1,5 @@
 """How long a run will take: what is planned, and what has been done corrects it."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
