@@ -53,6 +53,9 @@ FAILURES = 0.1
 ODDS = 20
 """Odds that a promise should stay below."""
 
+USELESS = 1e6
+"""Odds from which on a bound says nothing to anybody."""
+
 
 def print_ending(run: Path, summary: Mapping[str, Any], audit: Mapping[str, Any] | None) -> None:
     """Print the screen to stdout.
@@ -233,8 +236,9 @@ def promised(result: Outcome) -> list[str]:
     lines = [f"Whoever sees {seen} is at most {times} times surer that {who} took part."]
     if result.trust:
         while_ = " and ".join(result.trust)
-        odds = odds_text(result.local_odds)
-        lines.append(f"It trusts other sites ({while_}); else {odds} times.")
+        useless = result.local_odds >= USELESS
+        otherwise = "no useful bound holds" if useless else f"{odds_text(result.local_odds)} times"
+        lines.append(f"It trusts other sites ({while_}); else {otherwise}.")
     return lines
 
 

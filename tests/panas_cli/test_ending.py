@@ -116,6 +116,9 @@ def test_a_promise_says_what_it_rests_on():
     own = {"trust": [{"assumption": RESTS}], "spent_local": 11.53}
     _, rests = promised(outcome(summary_of(spent(2.0, **own), spent(2.0, **own))))
     assert rests == f"It trusts other sites ({RESTS}); else 110,000 times."
+    own["spent_local"] = 118.0
+    _, rests = promised(outcome(summary_of(spent(2.0, **own), spent(2.0, **own))))
+    assert rests == f"It trusts other sites ({RESTS}); else no useful bound holds."
     (line,) = promised(outcome(summary_of(spent(2.0, unit="one group: patient"))))
     assert line.endswith("that any one group took part.")
 
