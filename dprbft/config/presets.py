@@ -84,7 +84,7 @@ FIRST_RUN: dict[str, Any] = {
     "data": {"dataset": "digits", "public_limit": 450, "public_labels": 20},
     "search": {"widths": [8, 16, 32], "student_steps": 150},
     "tuning": {"trials": 8},
-    "training": {"student_steps": 500},
+    "training": {"student_steps": 1000},
     "federation": {"clients": 8, "alpha": 1.0, "secure_minimum": 3},
     "privacy": {"epsilon": 3.0},
 }
