@@ -5,15 +5,15 @@ one folder, which is shared. `sysinit.target` is empty: no disk is mounted, no d
 """
 
 import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-USER = 1000
+import closed
+from closed import USER
+
 SYSTEMD = Path("/lib/systemd/systemd")
 BOOT = """
 set -e
@@ -42,10 +42,8 @@ EMPTY = "[Unit]\nDescription=Nothing\nDefaultDependencies=no\n"
 
 def why_not() -> str:
     """What this machine lacks for it; empty if nothing."""
-    if not sys.platform.startswith("linux") or os.geteuid():
-        return "needs root on Linux, which makes namespaces"
-    if missing := [name for name in ("unshare", "nsenter", "mount") if not shutil.which(name)]:
-        return f"needs {', '.join(missing)}"
+    if lacks := closed.why_not():
+        return lacks
     if not SYSTEMD.is_file():
         return "needs systemd"
     systems = Path("/proc/filesystems").read_text().split()
@@ -103,9 +101,13 @@ def booted(work: Path, units: Mapping[str, str], shared: str) -> Iterator[Booted
     for name, text in {**units, **targets}.items():
         (work / "units" / name).write_text(text)
     subprocess.run(["chown", "-R", f"{USER}:{USER}", str(work / "shared")], check=True)
-    python = Path(sys.base_prefix).resolve()
-    hidden = next((str(p) for p in python.parents if p.stat().st_mode & 0o005 != 0o005), "")
-    told = {"WORK": work, "SHARED": shared, "HIDDEN": hidden, "USER_ID": USER, "SYSTEMD": SYSTEMD}
+    told = {
+        "WORK": work,
+        "SHARED": shared,
+        "HIDDEN": closed.hidden(),
+        "USER_ID": USER,
+        "SYSTEMD": SYSTEMD,
+    }
     apart = ["--pid", "--fork", "--mount", "--cgroup", "--ipc", "--uts", "--kill-child=KILL"]
     with (work / "boot.log").open("wb") as log:
         process = subprocess.Popen(

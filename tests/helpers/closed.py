@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 USER = 1000
+PYTHON = Path(sys.base_prefix).resolve()
 SET_UP = """
 set -e
 mount --make-rprivate /
@@ -35,8 +36,14 @@ def why_not() -> str:
     """What this machine lacks for it; empty if nothing."""
     if not sys.platform.startswith("linux") or os.geteuid():
         return "needs root on Linux, which makes namespaces"
-    missing = [name for name in ("unshare", "setpriv", "mount") if not shutil.which(name)]
+    tools = ("unshare", "setpriv", "mount", "nsenter")
+    missing = [name for name in tools if not shutil.which(name)]
     return f"needs {', '.join(missing)}" if missing else ""
+
+
+def hidden() -> str:
+    """The folder above Python that no other user may enter; empty if there is none."""
+    return next((str(p) for p in PYTHON.parents if p.stat().st_mode & 0o005 != 0o005), "")
 
 
 def closed(
@@ -54,13 +61,11 @@ def closed(
         readable: those of them that it may only read.
         environment: more variables of the command.
     """
-    python = Path(sys.base_prefix).resolve()
-    hidden = next((str(p) for p in python.parents if p.stat().st_mode & 0o005 != 0o005), "")
     told = {
         "VOLUMES": " ".join(f"{here}={there}" for there, here in volumes.items()),
         "READABLE": " ".join(readable),
-        "HIDDEN": hidden,
-        "PYTHON_HOME": str(python),
+        "HIDDEN": hidden(),
+        "PYTHON_HOME": str(PYTHON),
         "USER_ID": str(USER),
     }
     command = ["unshare", "--mount", "sh", "-c", SET_UP, "sh"]
