@@ -6,7 +6,7 @@ entry. A method needs one in `OF_METHOD` only if the size of its message follows
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dprbft.config.families import family_of
 
@@ -147,6 +147,8 @@ FAILED = Branch(
     "one way out; asked again, the site charges anew, within its share, with more noise",
 )
 
+PAID = replace(FAILED, why="one way out; asked again, its charge pays, at most 50 times")
+
 ROUNDS: Mapping[str, tuple[Branch, ...]] = {
     "search": JOINED["search"],
     "tune": JOINED["tune"],
@@ -184,7 +186,7 @@ ROUNDS: Mapping[str, tuple[Branch, ...]] = {
             "the choice stays at the site",
         ),
         Branch("method local sends nothing", NOTHING, "the message has no bytes"),
-        FAILED,
+        PAID,
     ),
     "finish": (
         Branch(

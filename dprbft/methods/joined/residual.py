@@ -62,7 +62,7 @@ def with_residual(site: Site, state: JoinedState) -> JoinedState:
 def _plan(site: Site, settings: DPSGDSettings) -> Plan:
     """The residual's plan; that of a training in which a process died, if it can be made again."""
     for entry in site.account.entries:
-        died = not entry.finished and entry.charge.recipient == RECIPIENT
+        died = entry.resumable and entry.charge.recipient == RECIPIENT
         if died and isinstance(entry.event, SampledGaussian):
             plan = residual_plan(site, settings, paid=entry.event)
             if plan.training_event == entry.event:

@@ -80,7 +80,7 @@ def has_begun(site: Site, plan: Plan, round: int) -> bool:
         round: from 1.
     """
     entry = next(iter(site.account.entries[-1:]), None)
-    if entry is None or entry.finished:
+    if entry is None or not entry.resumable:
         return False
     wanted = training_charge(plan, entry.charge.recipient, round)
     return covers(entry.charge, replace(wanted, run=entry.charge.run))

@@ -42,7 +42,6 @@ class Book:
     begun: int = 0  # lines of runs: one that asks for another share has one more
     entries: list[Entry] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)  # of the entries, by id
-    again: dict[str, int] = field(default_factory=dict)  # how often each was begun again, by id
     notes: list[Note] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _replica: Replica = field(default_factory=lambda: Replica(""))
@@ -53,7 +52,7 @@ class Book:
             anew, records = self.chain.refresh(locked=locked)
             if anew:
                 self.terms, self.shares, self.entries = None, {}, []
-                self.numbers, self.again, self.notes, self.begun = {}, {}, [], 0
+                self.numbers, self.notes, self.begun = {}, [], 0
                 self.id, self.replicated = "", True
             for record in records:
                 self.take(record)
@@ -140,8 +139,8 @@ class Book:
                 entry = Entry(r["id"], r["time"], Charge.from_json(r), derived=derived)
                 self.entries.append(entry)
             elif r["kind"] == "again":
-                self.again[r["id"]] = self.again.get(r["id"], 0) + 1
-                self.entries[self.numbers[r["id"]]]  # KeyError unless there is one
+                i = self.numbers[r["id"]]
+                self.entries[i] = replace(self.entries[i], again=self.entries[i].again + 1)
             elif r["kind"] == "commit":
                 i = self.numbers[r["id"]]
                 self.entries[i] = replace(self.entries[i], finished=True)
@@ -203,6 +202,11 @@ class Book:
     def is_behind(self) -> bool:
         """Whether the replica has a line that is not here: an older copy, or one of two."""
         return bool(self.replicated and self.name and not self.chain.holds(*self.replica.head()))
+
+    def begun_again(self, id: str) -> int:
+        """How often what a charge pays for was begun again; 0 for an unknown one."""
+        i = self.numbers.get(id)
+        return 0 if i is None else self.entries[i].again
 
     def account(self) -> Account:
         """The account with all its runs and charges; BadInput if it was never opened."""

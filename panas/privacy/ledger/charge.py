@@ -134,6 +134,10 @@ def number_of(ledger: str, line: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
+MOST_AGAIN = 50
+"""How often one charge pays for work that is begun again."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A charge as it stands in the ledger."""
@@ -143,6 +147,15 @@ class Entry:
     charge: Charge
     finished: bool = False  # whether its end was noted
     derived: bool = True  # whether the id is `number_of` its line
+    again: int = 0  # how often what it pays for was begun again
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it pays for its work once more: that never ended, and failed seldom so far.
+
+        Whether work fails may tell of the data; the limit bounds how often that is asked for free.
+        """
+        return not self.finished and self.again < MOST_AGAIN
 
     @property
     def event(self) -> Event:

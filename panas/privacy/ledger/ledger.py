@@ -215,8 +215,9 @@ class Ledger:
 
         Use it as `with ledger.charge(...) as receipt:` around what touches the data. `resumes`: an
         earlier charge of this run for the same, whose block never ended, pays for this one, and
-        nothing is charged. That is sound where what leaves does so after the block alone: then
-        nothing has left for that charge. The earlier block cannot end any more.
+        nothing is charged, `MOST_AGAIN` times at most. That is sound where what leaves does so
+        after the block alone: then nothing has left for that charge. The earlier block cannot end
+        any more.
 
         Raises:
             BudgetExhausted: if the event does not fit the run's share, or what is left for life;
@@ -229,7 +230,7 @@ class Ledger:
         with self._locked(charging=True) as book:
             account = book.account()
             account.check_subset(charge.subset)
-            begun = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
+            begun = [e for e in account.entries if e.resumable and covers(e.charge, charge)]
             if resumes and begun:
                 entry = begun[-1]
                 book.append({"kind": "again", "id": entry.id, "time": time.time()})
@@ -245,11 +246,11 @@ class Ledger:
             return self._receipt(book, id, charge)
 
     def _receipt(self, book: Book, id: str, charge: Charge) -> Receipt:
-        return Receipt(ISSUER, id, charge, partial(self._commit, book.again.get(id, 0)))
+        return Receipt(ISSUER, id, charge, partial(self._commit, book.begun_again(id)))
 
     def _commit(self, resumed: int, id: str) -> None:
         with self._locked() as book:
-            if book.again.get(id, 0) != resumed:
+            if book.begun_again(id) != resumed:
                 raise BadInput(
                     f"expected a receipt that is still good in {self.path}, got one of a release "
                     "that was begun again since; take the newer one"
@@ -263,7 +264,7 @@ class Ledger:
     def end(self, id: str) -> None:
         """Note that what a charge paid for is on disk, if nobody has: nothing else may leave."""
         if not any(e.id == id and e.finished for e in self.account().entries):
-            self._commit(self._read().again.get(id, 0), id)
+            self._commit(self._read().begun_again(id), id)
 
     def account(self) -> Account:
         """The account; BadInput if it was never opened, or the file was changed."""

@@ -14,7 +14,7 @@ from panas.privacy.accounting.events import Gaussian, SampledGaussian, Unprotect
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Allotment, as_gaussian, totals
 from panas.privacy.ledger.chain import Chain
-from panas.privacy.ledger.charge import Receipt
+from panas.privacy.ledger.charge import MOST_AGAIN, Receipt
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -46,6 +46,18 @@ def test_a_charge_beyond_the_budget_changes_nothing(ledger: Ledger) -> None:
             charge(ledger, event)
         assert ledger.path.read_bytes() == before
     charge(ledger, Gaussian(20.0))
+
+
+def test_a_charge_pays_for_failing_work_so_often_and_then_another_is_made(ledger: Ledger) -> None:
+    wanted = replace(MOMENTS, event=Gaussian(9.0))
+    with pytest.raises(ZeroDivisionError), ledger.charge(wanted):
+        raise ZeroDivisionError
+    receipts = [ledger.charge(wanted, resumes=True) for _ in range(MOST_AGAIN)]
+    assert {r.id for r in receipts} == {e.id for e in Ledger(ledger.path).account().entries}
+    with pytest.raises(BadInput, match="begun again since"), receipts[0]:
+        pass
+    assert ledger.charge(wanted, resumes=True).id != receipts[-1].id
+    assert len(ledger.account().entries) == 2
 
 
 def test_an_unprotected_event_needs_leave(ledger: Ledger, other: Ledger) -> None:
