@@ -6,7 +6,7 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -67,13 +67,20 @@ def declared_facts(paths: SitePaths) -> Facts:
     return Facts.from_json(read_json(path))
 
 
-def shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
+def shared(
+    config: RunConfig, declared: Mapping[str, Facts], labels: Collection[str] = ()
+) -> tuple[Facts, Samples]:
     """The federation's facts and its public samples.
 
     What sites declare, by name, makes the facts, and public data are brought to them; without sites
     that declare any, all public data make the facts. Those that are kept are the public samples.
+
+    Args:
+        config: of the run.
+        declared: the facts of sites that declare them, by name.
+        labels: what these call their label column; so public rows may call theirs.
     """
-    facts, public = _declared(config, declared) if declared else _of_public(config)
+    facts, public = _declared(config, declared, labels) if declared else _of_public(config)
     for note in of_classes(facts.class_names):
         warnings.warn(note, stacklevel=2)
     return facts, public
@@ -89,7 +96,9 @@ def _of_public(config: RunConfig) -> tuple[Facts, Samples]:
     return facts, _kept_public(raw, facts, config)
 
 
-def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
+def _declared(
+    config: RunConfig, declared: Mapping[str, Facts], labels: Collection[str]
+) -> tuple[Facts, Samples]:
     """The same of sites that declare their facts; a site is asked nothing that it does not."""
     source, classes = config.data.source, config.federation.classes
     (of, first), *others = declared.items()
@@ -101,7 +110,9 @@ def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, 
         whole = replace(first, class_names=classes or _union(declared.values()))
         whole = encoded_facts(config, whole)
         return whole, whole.no_samples()
-    raw = _public(config, reading_of(first, source.public_reading.table))
+    table = source.public_reading.table
+    table = replace(table, usual=tuple(dict.fromkeys((*table.usual, *labels))))
+    raw = _public(config, reading_of(first, table))
     names = [*raw.class_names, *_union(declared.values())]
     whole = replace(first, class_names=classes or tuple(dict.fromkeys(names)))
     whole = encoded_facts(config, whole)
@@ -286,7 +297,8 @@ def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
             "expected no data.ranges and no data.bits for sites that declare their facts, got "
             "some; their owners give them (panas site init --range, --bits)"
         )
-    facts, public = shared(config, {paths.name: declared_facts(paths) for paths in sites})
+    labels = [label for paths in sites if (label := read_site(paths.folder).label)]
+    facts, public = shared(config, {p.name: declared_facts(p) for p in sites}, labels)
     first, settings = sites[0].folder, read_site(sites[0].folder)
     encoder = encoder_file(first, settings) if facts.encoder else None
     return SitesPlan(config, facts, *_parts(config, facts, public), lambda: sites, encoder=encoder)

@@ -10,6 +10,7 @@ A site's table is read row by row, by what its owner has declared: no row decide
 import array
 import csv
 import gzip
+import textwrap
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ def ending_of(path: Path) -> str:
 class TableColumns:
     """What some columns of a table are."""
 
-    label: str | None = None  # None: the one of `LABEL_COLUMNS` that is there
+    label: str | None = None  # None: the one of `usual` that is there
+    usual: tuple[str, ...] = LABEL_COLUMNS
     group: str | None = None  # names the privacy unit that a row belongs to, as a patient
     client: str | None = None  # names the client that a row belongs to, as a hospital
     texts: tuple[str, ...] = ()  # are read as texts, though they may hold numbers
@@ -231,13 +233,16 @@ def _special(
     for role, name in (("label", named.label), ("group", named.group), ("client", named.client)):
         if role != "label" and name is None:
             continue
-        called = (name,) if name else LABEL_COLUMNS
+        called = (name,) if name else named.usual
         matches = [n for n in called if n in header and n not in named.features]
         if not matches and not (named.labelled if role == "label" else named.units_needed):
             continue
         if len(matches) != 1:
-            expected = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
-            raise BadInput(f"expected {expected} in {path}, {got()}; name the {role} column")
+            expected = f"a column {name!r}" if name else f"one of {', '.join(named.usual)}"
+            option = "client-column" if role == "client" else role
+            raise BadInput(
+                f"expected {expected} in {path}, {got()}; name the {role} column (--{option})"
+            )
         indices[role] = header.index(matches[0])
     if len(set(indices.values())) < len(indices):
         raise BadInput(f"expected different columns for label, group and client of {path}, got one")
@@ -256,7 +261,7 @@ def _got(header: list[str], second: list[str], delimiter: str) -> str:
     below = next(csv.reader(second, delimiter=delimiter), [])
     if any(map(is_number, header)) or not any(map(is_number, below)):
         return "got none so called in the first row, if that is a header"
-    return f"got {', '.join(header)[:200]}"
+    return f"got {textwrap.shorten(', '.join(header), 200, placeholder=' ...')}"
 
 
 def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:

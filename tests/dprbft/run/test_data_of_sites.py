@@ -202,3 +202,24 @@ def test_sites_of_files_read_them_as_the_run_says(split: Callable, tmp_path: Pat
     assert [c.kind for c in view.facts.columns] == ["date", "text", "number"]
     assert view.facts.class_names == ("No", "Yes", "yes")
     assert sum(map(len, (view.site(0), view.site(1)))) == 120
+
+
+def test_public_rows_may_call_the_label_as_the_sites_do(tiny: Callable, tmp_path: Path):
+    names = [tmp_path / f"{name}.csv" for name in ("a", "b", "public", "usual")]
+    for i, path in enumerate(names):
+        rows = [f"{i},{k / 8},{'ill' if k % 2 else 'well'}" for k in range(40)]
+        header = f"n,x,{'class' if path.stem == 'usual' else 'state'}"
+        path.write_text("\n".join([header, *rows]))
+    for path in names[:2]:
+        site = SiteSettings(name=path.stem, data=str(path), label="state", epsilon=8, delta=1e-3)
+        facts, _ = declared(tmp_path / path.stem, site)
+        write_site(tmp_path / path.stem, site, facts=facts)
+    sites = [str(tmp_path / "a"), str(tmp_path / "b")]
+    given = {"federation__clients": 2, "federation__sites": sites, "privacy__delta": 1e-3}
+    for public in names[2:]:
+        plan = plan_sites(tmp_path / "run", tiny(data__public_data=str(public), **given))
+        assert len(plan.public) == 40
+        assert [c.name for c in plan.facts.columns] == ["n", "x"]
+    changed = tiny(data__public_data=str(names[2]), data__label="mood", **given)
+    with pytest.raises(BadInput, match=r"a column 'mood' in .*name the label column .--label"):
+        plan_sites(tmp_path / "run", changed)
