@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +19,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.memory import keep_freed_memory
 from panas.runtime.store import under
 from panas.runtime.typed import check_fields
+from panas.training.channels_last import LAST, channels_last
 
 CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
 
@@ -145,6 +145,7 @@ class Trainer:
         if not len(samples):
             raise BadInput("expected at least one training sample, got none; give the site data")
         self._model, self._parameters = set_trainable(bottom, head, config.train_head)
+        self._blocks = bottom.blocks
         self._optimizer = make_optimizer(self._parameters, config)
         self._samples, self._config, self._rng = samples, config, rng
         self._batches = batches or (lambda at, _: (samples.inputs(at), samples.y[at]))
@@ -156,7 +157,7 @@ class Trainer:
         """Train until `epochs` epochs are through; returns the sample-passes taken."""
         passes = 0
         keep_freed_memory()
-        with _channels_last(self._model):
+        with channels_last(self._model, self._blocks):
             while self.epochs < epochs:
                 self._model.train()
                 for batch in batches_of(self._order(), self._config.batch_size):
@@ -196,7 +197,7 @@ class Trainer:
         if self._chunk is None:
             self._chunk = _chunk(self._model, x[:1]) if len(x) > 1 else None
         self._optimizer.zero_grad(set_to_none=True)
-        size, x = self._chunk or len(x), x.contiguous(memory_format=torch.channels_last)
+        size, x = self._chunk or len(x), x.clone(memory_format=LAST)
         for part, labels in zip(x.split(size), y.split(size), strict=True):
             loss = F.cross_entropy(self._model(part), labels, reduction="sum") / len(x)
             loss.backward()
@@ -223,19 +224,6 @@ def fit(
         batches: what to learn at a step; None: the samples and their labels.
     """
     Trainer(bottom, head, samples, config=config, rng=rng, batches=batches).run(config.epochs)
-
-
-@contextmanager
-def _channels_last(model: nn.Module) -> Iterator[None]:
-    """Weights of convolutions with their channels last: a step takes about two thirds of the time.
-
-    They come back as they were, for those who look at their memory.
-    """
-    model.to(memory_format=torch.channels_last)
-    try:
-        yield
-    finally:
-        model.to(memory_format=torch.contiguous_format)
 
 
 def _chunk(model: nn.Module, x: Float[Tensor, "1 c h w"]) -> int:

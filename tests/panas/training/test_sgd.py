@@ -19,6 +19,7 @@ from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.training.any_model import Objective, fit_private, train_model, train_model_private
+from panas.training.channels_last import LAST, channels_last
 from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, Trainer, fit
 
@@ -189,8 +190,10 @@ def saved_by(bottom: Bottom, head: Head, x: Tensor) -> list[Tensor]:
             kept[t.data_ptr()] = t
         return t
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        out = head(bottom(x)).sum()
+    model = nn.Sequential(bottom, head)
+    kept_by = torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t)
+    with channels_last(model, bottom.blocks), kept_by:
+        out = model(x.clone(memory_format=LAST)).sum()
     del out
     return list(kept.values())
 
