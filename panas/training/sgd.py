@@ -70,8 +70,8 @@ def make_optimizer(params: list[nn.Parameter], config: OptimizerConfig) -> torch
     rate, shrink = config.learning_rate, config.weight_decay
     if config.optimiser == "adam":
         if shrink:
-            return torch.optim.AdamW(params, lr=rate, weight_decay=shrink)
-        return torch.optim.Adam(params, lr=rate)
+            return torch.optim.AdamW(params, lr=rate, weight_decay=shrink, fused=True)
+        return torch.optim.Adam(params, lr=rate, fused=True)
     return torch.optim.SGD(params, lr=rate, momentum=config.momentum, weight_decay=shrink)
 
 
