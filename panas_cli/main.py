@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a leak (`--fail-on`), 2 bad input (one line), 3 budget exh
 interrupted (resumable).
 """
 
+import os
 import signal
 import sys
 import warnings
@@ -96,6 +97,9 @@ AGAIN["audit"] = "goes on with the sites that are left"
 
 def main() -> None:
     """Run the command line, and turn errors into one line and an exit code."""
+    # Threads that spin while they wait slow each other down twenty times on a busy machine. OpenMP
+    # reads this when torch is imported, which comes later.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _warn_once.cache_clear()
     warnings.showwarning = _warn  # type: ignore[assignment]
     warnings.filterwarnings("ignore", category=FutureWarning)

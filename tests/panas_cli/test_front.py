@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
 
 WITHOUT = f"""
+import os
 import sys
 import tomllib
 import warnings
@@ -28,6 +29,7 @@ try:
     main()
 finally:
     assert not [name for name in {HEAVY!r} if name in sys.modules]
+    assert os.environ["OMP_WAIT_POLICY"]  # which torch reads once, when it is imported
 """
 
 
