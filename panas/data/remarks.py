@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from panas.data.facts import Facts
 from panas.data.files.raw import Raw
 
 FEWEST_ROWS = 20
@@ -50,6 +51,20 @@ def of_classes(names: Sequence[str]) -> tuple[str, ...]:
         f"classes {', '.join(several)[:200]} differ in case alone and count as {len(names)} with "
         "all others; write them alike if they are one",
     )
+
+
+def of_scale(facts: Facts, remedy: str) -> tuple[str, ...]:
+    """Which columns of numbers have no public scale.
+
+    Args:
+        facts: of a federation.
+        remedy: where a scale comes from.
+    """
+    without = [c.name for c in facts.columns if c.kind == "number" and c.reach is None]
+    if not without:
+        return ()
+    columns = f"{len(without)} column{'s' * (len(without) != 1)}, as of {without[0]!r}"
+    return (f"no scale of {columns}, is public: large numbers look alike; {remedy}",)
 
 
 OF_SHARE = "public are {:,} samples at most, as data.public_limit says; all others stay private"

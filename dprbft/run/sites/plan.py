@@ -43,7 +43,7 @@ from panas.data.load import (
     load_unlabelled,
     without_labels,
 )
-from panas.data.remarks import of_classes, of_limit, remarks
+from panas.data.remarks import of_classes, of_limit, of_scale, remarks
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
@@ -54,6 +54,8 @@ from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 
+SCALE = "take it from public rows (data.public_fraction, data.public_data), or give data.ranges"
+SCALE_OF_SITES = "with `panas site declare DIR --public-data FILE` owners take it from public rows"
 REMEDY = "bring the data to one form, or leave that site out"
 
 
@@ -116,12 +118,8 @@ def _declared(
     names = [*raw.class_names, *_union(declared.values())]
     whole = replace(first, class_names=classes or tuple(dict.fromkeys(names)))
     whole = encoded_facts(config, whole)
-    if unscaled := [c.name for c in first.columns if c.kind == "number" and c.reach is None]:
-        warnings.warn(
-            f"sites declare no scale of {len(unscaled)} columns, as {unscaled[0]!r}; with `panas "
-            "site declare DIR --public-data FILE` their owners take it from public rows",
-            stacklevel=2,
-        )
+    for note in of_scale(first, SCALE_OF_SITES):
+        warnings.warn(note, stacklevel=2)
     return whole, _kept_public(raw, whole, config)
 
 
@@ -321,6 +319,8 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
         facts, public = shared(config, {})
         how = reading_of(facts, source.reading.table)
         raws = [read(path, how) for path in files]
+    for note in of_scale(facts, SCALE):
+        warnings.warn(note, stacklevel=2)
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
         holders = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
         warnings.warn(f"{', '.join(holders)[:200]}: {note}", stacklevel=2)
@@ -346,6 +346,8 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     # How many there are in all is public, as the file's structure is; a site's own number is not.
     pool = sum(part.units for site in federation.clients for part in site.parts)
     samples = max(1, round((1 - apart) * pool / len(federation.clients)))
+    for note in of_scale(facts, SCALE):
+        warnings.warn(note, stacklevel=2)
     public, unlabelled = _parts(config, facts, federation.public)
     if config.data.source.unlabelled_data is not None:
         name = Path(identity(config.data.source.dataset)).name

@@ -223,3 +223,22 @@ def test_public_rows_may_call_the_label_as_the_sites_do(tiny: Callable, tmp_path
     changed = tiny(data__public_data=str(names[2]), data__label="mood", **given)
     with pytest.raises(BadInput, match=r"a column 'mood' in .*name the label column .--label"):
         plan_sites(tmp_path / "run", changed)
+
+
+def test_a_table_without_a_public_scale_is_told_and_one_with_ranges_is_not(
+    tiny: Callable, split: Callable, tmp_path: Path, recwarn: pytest.WarningsRecorder
+):
+    for i, name in enumerate("ab"):
+        rows = [f"{100 * i + k},{'ill' if k % 2 else 'well'}" for k in range(40)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["weight,y", *rows]))
+    files = [str(tmp_path / f"{name}.csv") for name in "ab"]
+    ranges = {"data__ranges": {"weight": [0, 300]}}
+    split(*files, **ranges)
+    given = {"data__limit": None, "privacy__delta": 1e-3, "data__dataset": files[0]}
+    plan_sites(tmp_path / "run", tiny(**given, **ranges))
+    assert not [w for w in recwarn if "scale" in str(w.message)]
+    told = "no scale of 1 column, as of 'weight', is public"
+    with pytest.warns(UserWarning, match=told):
+        split(*files)
+    with pytest.warns(UserWarning, match=told):
+        plan_sites(tmp_path / "run", tiny(**given))
