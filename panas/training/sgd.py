@@ -68,10 +68,11 @@ WARM = replace(SHORT, epochs=30)
 def make_optimizer(params: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Torch's optimiser of these parameters."""
     rate, shrink = config.learning_rate, config.weight_decay
+    fused = all(p.device.type in ("cpu", "cuda") for p in params)
     if config.optimiser == "adam":
         if shrink:
-            return torch.optim.AdamW(params, lr=rate, weight_decay=shrink, fused=True)
-        return torch.optim.Adam(params, lr=rate, fused=True)
+            return torch.optim.AdamW(params, lr=rate, weight_decay=shrink, fused=fused)
+        return torch.optim.Adam(params, lr=rate, fused=fused)
     return torch.optim.SGD(params, lr=rate, momentum=config.momentum, weight_decay=shrink)
 
 
