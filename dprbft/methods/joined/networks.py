@@ -58,9 +58,6 @@ OWN, MOST_OWN = 0.1, 150
 OWN_OF_ROWS = 0.5
 """The same of a table, whose teacher at a site differs more from the shared head."""
 
-OF_LABELS = 800
-"""Steps, or 25 epochs, in which a genome's network learns the labels of public samples."""
-
 OWN_RATE = 0.001  # of these steps, at first: the network has learnt most already
 LEAST = 0.4  # of a student's steps that are common, however long the search has trained it
 
@@ -197,14 +194,13 @@ def _of_labels(site: Site) -> Training:
     """How a genome's network learns the labels of public samples."""
     public = replace(site.public, groups=None, part=None)
     labels = F.one_hot(public.y, public.classes).float()
-    steps = min(OF_LABELS, site.config.training.student_steps)
 
     def training(genome: Genome) -> CommonTraining:
         return CommonTraining(
             genome=genome,
             spec=site.spec,
             taught=SoftSamples(public, labels),
-            config=long_enough(STUDENT, len(public), steps),
+            config=long_enough(STUDENT, len(public), site.config.training.student_steps),
             seed=site.config.seed,
             device=str(site.device),
             folder=site.common,
