@@ -54,6 +54,7 @@ SITES, EACH = 4, 150
 AGAIN = 2.0  # seconds after which a unit starts anew
 DISK = "64m"  # of a site
 ROUNDS = 40  # of a run of dprbft
+MOST_REFUSED = 20  # times in turn that a run may find no hub
 PANAS = (sys.executable, "-m", "panas_cli")
 TINY = ("search.population=2", "search.generations=0", "tuning.trials=0")
 MORE = {
@@ -219,6 +220,7 @@ class Soak:
         command += ["--epsilon", "8", "--delta", "1e-4"]
         command += [word for setting in (*TINY, *MORE[method]) for word in ("--set", setting)]
         resume = [*PANAS, "run", "--hub", str(self.folder / "all" / "hub"), "--out", str(run)]
+        refused = 0
         while time.monotonic() < until:
             words = [*resume, "--resume"] if (run / "config.toml").exists() else command
             with self.told.open("ab") as log:
@@ -228,7 +230,8 @@ class Soak:
             code, self.leader = leader.wait(), None
             if code == 0:
                 return True
-            if code == 2 and not (run / "config.toml").exists():
+            refused += code == 2 and not (run / "config.toml").exists()  # a fault, at first
+            if refused == MOST_REFUSED:
                 raise RuntimeError(f"{shlex.join(command)} was refused; see {self.told}")
             time.sleep(3)
         return False
