@@ -83,7 +83,8 @@ def shared(
         labels: what these call their label column; so public rows may call theirs.
     """
     facts, public = _declared(config, declared, labels) if declared else _of_public(config)
-    for note in of_classes(facts.class_names):
+    remedy = SCALE_OF_SITES if config.federation.sites else SCALE
+    for note in (*of_classes(facts.class_names), *of_scale(facts, remedy)):
         warnings.warn(note, stacklevel=2)
     return facts, public
 
@@ -118,8 +119,6 @@ def _declared(
     names = [*raw.class_names, *_union(declared.values())]
     whole = replace(first, class_names=classes or tuple(dict.fromkeys(names)))
     whole = encoded_facts(config, whole)
-    for note in of_scale(first, SCALE_OF_SITES):
-        warnings.warn(note, stacklevel=2)
     return whole, _kept_public(raw, whole, config)
 
 
@@ -319,8 +318,6 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
         facts, public = shared(config, {})
         how = reading_of(facts, source.reading.table)
         raws = [read(path, how) for path in files]
-    for note in of_scale(facts, SCALE):
-        warnings.warn(note, stacklevel=2)
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
         holders = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
         warnings.warn(f"{', '.join(holders)[:200]}: {note}", stacklevel=2)

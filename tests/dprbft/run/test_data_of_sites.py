@@ -216,6 +216,8 @@ def test_public_rows_may_call_the_label_as_the_sites_do(tiny: Callable, tmp_path
         write_site(tmp_path / path.stem, site, facts=facts)
     sites = [str(tmp_path / "a"), str(tmp_path / "b")]
     given = {"federation__clients": 2, "federation__sites": sites, "privacy__delta": 1e-3}
+    with pytest.warns(UserWarning, match="no scale of 2 columns, as of 'n', .*panas site declare"):
+        plan_sites(tmp_path / "run", tiny(**given))
     for public in names[2:]:
         plan = plan_sites(tmp_path / "run", tiny(data__public_data=str(public), **given))
         assert len(plan.public) == 40
