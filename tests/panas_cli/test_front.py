@@ -29,7 +29,7 @@ try:
     main()
 finally:
     assert not [name for name in {HEAVY!r} if name in sys.modules]
-    assert os.environ["OMP_WAIT_POLICY"]  # which torch reads once, when it is imported
+    assert os.environ["GOMP_SPINCOUNT"]  # which torch reads once, when it is imported
 """
 
 
