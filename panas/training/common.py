@@ -1,8 +1,8 @@
 """A training that is the same for all sites: done once where they share a folder, read elsewhere.
 
-Whoever comes first trains, and whoever comes meanwhile waits or does something else (`Busy`). What
-is kept follows from the fields of `CommonTraining` alone: it has the same bytes, whoever made it.
-A process that dies in between leaves nothing, and the next one trains anew.
+It goes on in parts, each by whoever comes first; whoever comes meanwhile waits or does something
+else (`Busy`). What is kept follows from the fields of `CommonTraining` alone: it has the same
+bytes, whoever made it. A process that dies loses one part, and the next one goes on.
 
 Privacy: what is kept depends on the samples, the answers and the weights that are given. All of
 them must be public, or covered by what was charged before, and none a site's own.
@@ -10,6 +10,7 @@ them must be public, or covered by what was charged before, and none a site's ow
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,9 +24,14 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import exclusive, read_json, read_tensors, write_json, write_tensors
-from panas.training.distillation import SoftSamples, distil
+from panas.training.distillation import SoftSamples, student_trainer
 from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig
+
+PARTS = 8
+"""Of a training: so that the processes of a machine share few of them evenly."""
+
+LEFT = "epochs left"  # in the metadata of a training that is not yet over
 
 Weights = Mapping[str, Tensor]
 """Of bottom ("0.") and head ("1."), as `nn.Sequential` of both names them."""
@@ -51,11 +57,23 @@ class CommonTraining:
         Args:
             wait: for another process that is at it; else that is `Busy`.
         """
-        path = self.folder / f"student-{self.key}.safetensors"
-        with exclusive(path, wait=wait):
-            if not path.is_file():
-                write_tensors(path, self._train(), {"genome": str(self.genome)})
-            return read_tensors(path)[0]
+        while self.left:
+            self.go_on(wait=wait)
+        return read_tensors(self._path)[0]
+
+    @property
+    def left(self) -> float:
+        """The share of the training that is left: 1 before it begins, 0 after its end."""
+        if not self._path.is_file():
+            return 1.0
+        epochs = int(read_tensors(self._path)[1].get(LEFT, 0))
+        return epochs / max(1, self.config.epochs)
+
+    def go_on(self, *, wait: bool = True) -> None:
+        """Train for one part, unless the end is reached; see `weights`."""
+        with exclusive(self._path, wait=wait):
+            if self.left:
+                self._train_part()
 
     def maps(self) -> Float[Tensor, "n c"]:
         """Averaged maps of what was taught, by these weights: computed once for all sites."""
@@ -82,16 +100,28 @@ class CommonTraining:
         content = json.dumps(decided, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
-    def _train(self) -> Weights:
+    @property
+    def _path(self) -> Path:
+        return self.folder / f"student-{self.key}.safetensors"
+
+    def _train_part(self) -> None:
         rng = stream(self.seed, "common student", str(self.genome), self.origin)
-        start = self.begin() if self.begin else {}
+        begun = self._path.is_file()
+        start = self.begin() if self.begin and not begun else {}
         bottom, head = self.spec.network(self.genome, rng, self.device)
         if start:
             load(bottom, head, start)
         config = replace(self.config, train_head=self.spec.head_moves)
+        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
+        if begun:
+            trainer.resume(read_tensors(self._path)[0])
         with one_thread():  # sums over threads differ in their last bits
-            distil(bottom, head, self.taught, config=config, rng=rng)
-        return nn.Sequential(bottom, head).state_dict()
+            trainer.run(min(config.epochs, trainer.epochs + math.ceil(config.epochs / PARTS)))
+        left, about = config.epochs - trainer.epochs, {"genome": str(self.genome)}
+        if left:
+            write_tensors(self._path, trainer.state(), about | {LEFT: str(left)})
+        else:
+            write_tensors(self._path, nn.Sequential(bottom, head).state_dict(), about)
 
 
 def load(bottom: Bottom, head: Head, weights: Weights) -> None:

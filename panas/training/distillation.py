@@ -15,6 +15,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class SoftSamples:
         """Those at some places, in their order."""
         return SoftSamples(self.samples.take(indices), self.targets[torch.as_tensor(indices)])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A fingerprint of inputs and answers; labels play no part."""
         return fingerprint(self.samples.x, self.targets)

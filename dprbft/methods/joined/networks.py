@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from torch import Tensor
@@ -172,12 +173,13 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
     steps, search = steps_of_student(site.config, site.facts, inputs).common, site.config.search
     searched = site.config.privacy.mode.reads_samples and inputs > 1
     shared = logits(state.check_joined(), lessons.z).softmax(1)
+    taught = SoftSamples(lessons.samples, shared)
 
     def training(genome: Genome) -> CommonTraining:
         return CommonTraining(
             genome=genome,
             spec=site.spec,
-            taught=SoftSamples(lessons.samples, shared),
+            taught=taught,
             config=_for(site, steps, len(lessons.z)),
             seed=site.config.seed,
             device=str(site.device),
@@ -193,13 +195,13 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
 def _of_labels(site: Site) -> Training:
     """How a genome's network learns the labels of public samples."""
     public = replace(site.public, groups=None, part=None)
-    labels = F.one_hot(public.y, public.classes).float()
+    taught = SoftSamples(public, F.one_hot(public.y, public.classes).float())
 
     def training(genome: Genome) -> CommonTraining:
         return CommonTraining(
             genome=genome,
             spec=site.spec,
-            taught=SoftSamples(public, labels),
+            taught=taught,
             config=long_enough(STUDENT, len(public), site.config.training.student_steps),
             seed=site.config.seed,
             device=str(site.device),
@@ -211,15 +213,26 @@ def _of_labels(site: Site) -> Training:
 
 def _in_common(site: Site, training: Training) -> Weights:
     """The weights of the site's genome; while another process is at it, those of other genomes that
-    sites will want are trained."""
-    genome = SearchRecord.read(site.home).genome
-    own = training(genome)
-    for text in (str(genome), *wanted(site.common)):
-        with suppress(Busy):
-            if text != str(genome):
-                training(Genome.parse(text)).weights(wait=False)
-            return own.weights(wait=False)
+    sites will want are trained, the one that has most left first."""
+    own = training(SearchRecord.read(site.home).genome)
+    texts = [text for text in wanted(site.common) if text != str(own.genome)]
+    others = [training(Genome.parse(text)) for text in texts]
+    while own.left:
+        try:
+            own.go_on(wait=False)
+        except Busy:
+            _one_part(others, own)
     return own.weights()
+
+
+def _one_part(others: list[CommonTraining], own: CommonTraining) -> None:
+    """Train a part of another that no process is at; wait for one's own if there is none."""
+    begun = [(each.left, each) for each in others]
+    for left, each in sorted(begun, key=itemgetter(0), reverse=True):
+        with suppress(Busy):
+            if left:
+                return each.go_on(wait=False)
+    return own.go_on()
 
 
 def _for(site: Site, steps: int, samples: int) -> OptimizerConfig:

@@ -12,12 +12,13 @@ from tiny_networks import data
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
 from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
 from panas.training.common import CommonTraining, load, want, wanted
-from panas.training.distillation import SoftSamples
+from panas.training.distillation import SoftSamples, distil
 from panas.training.last_layer import averaged_maps
-from panas.training.sgd import OptimizerConfig
+from panas.training.sgd import OptimizerConfig, Trainer
 
 SPEC = NetworkSpec(shape=(1, 4, 4), classes=3, width=3)
 CONFIG = OptimizerConfig(optimiser="adam", learning_rate=0.02, batch_size=4, epochs=3)
@@ -61,7 +62,7 @@ def test_it_has_the_same_bytes_whoever_trains(tmp_path: Path) -> None:
 
 def test_one_trains_and_the_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = training(tmp_path).weights()
-    monkeypatch.setattr(module, "distil", None)  # nobody trains from here on
+    monkeypatch.setattr(module, "student_trainer", None)  # nobody trains from here on
     again = training(tmp_path).weights()
     assert first.keys() == again.keys()
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -89,17 +90,37 @@ def test_a_training_that_another_is_at_is_waited_for_or_left(tmp_path: Path) -> 
     assert own.weights(wait=False)
 
 
-def test_a_death_leaves_nothing_that_is_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "distil", lambda *_, **__: exit("killed"))
-        with pytest.raises(SystemExit):
-            training(tmp_path).weights()
-    assert not contents(tmp_path)
+def test_a_death_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARTS", 3)
+    passes, run = list[int](), Trainer.run
+
+    def dying(self: Trainer, epochs: int) -> int:
+        passes.append(self.epochs)
+        if len(passes) == 2:
+            exit("killed")
+        return run(self, epochs)
+
+    monkeypatch.setattr(Trainer, "run", dying)
+    with pytest.raises(SystemExit):
+        training(tmp_path).weights()
+    assert training(tmp_path).left == pytest.approx(2 / 3)
     training(tmp_path).weights()
-    training(tmp_path / "alone").weights()
-    assert contents(tmp_path) == contents(tmp_path / "alone")
+    assert passes == [0, 1, 1, 2]
+    assert training(tmp_path).left == 0
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+def test_parts_change_nothing(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = training(tmp_path / "whole")
+    rng = stream(whole.seed, "common student", str(GENOME), "")
+    bottom, head = whole.spec.network(GENOME, rng)
+    config = replace(CONFIG, train_head=whole.spec.head_moves)
+    distil(bottom, head, whole.taught, config=config, rng=rng)
+    monkeypatch.setattr(module, "PARTS", parts)
+    weights = training(tmp_path).weights()
+    expected = torch.nn.Sequential(bottom, head).state_dict()
+    assert all(torch.equal(weights[name], t) for name, t in expected.items())
+    assert weights.keys() == expected.keys()
 
 
 def test_it_begins_where_the_search_has_left_a_network(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from panas.data.files.columns import Column
 from panas.data.samples import Samples
 from panas.runtime.store import Busy, read_tensors
 from panas.training.checkpoint import SavedNetwork, load_network
-from panas.training.common import CommonTraining, Weights, want, wanted
+from panas.training.common import CommonTraining, want, wanted
 from panas.training.distillation import SoftSamples
 from panas.training.linear.predictor import Candidates
 from panas.training.sgd import Batches
@@ -211,13 +211,14 @@ def test_sites_share_latencies_a_search_and_what_a_genome_s_student_is_taught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = list[str]()
-    train = CommonTraining._train
+    train = CommonTraining._train_part
 
-    def noted(self: CommonTraining) -> Weights:
-        trained.append(str(self.genome))
-        return train(self)
+    def noted(self: CommonTraining) -> None:
+        if self.left == 1:
+            trained.append(str(self.genome))
+        train(self)
 
-    monkeypatch.setattr(CommonTraining, "_train", noted)
+    monkeypatch.setattr(CommonTraining, "_train_part", noted)
     limit = {"max_latency_ms": 50.0, "max_parameters": 2000}
     carry_out(tmp_path / "run", joined_config(search=limit))
     sites = read_sites(tmp_path / "run")
@@ -240,22 +241,34 @@ def test_while_a_genome_is_trained_elsewhere_a_site_trains_what_others_will_want
 
     class Training(Namespace):
         genome: Genome
+        left: float
 
-        def weights(self, *, wait: bool = True) -> dict[str, torch.Tensor]:
+        def go_on(self, *, wait: bool = True) -> None:
             tried.append((str(self.genome), wait))
             if self.genome == genome and busy[0] and not wait:
                 raise Busy("expected nobody")
+            self.left -= 0.5
+
+        def weights(self) -> dict[str, torch.Tensor]:
+            assert not self.left
             return {"of": torch.tensor(len(tried))}
 
-    networks._in_common(site, lambda g: Training(genome=g))  # type: ignore[arg-type, return-value]
+    shares = {"c16k3": 1.0, "c16k5": 0.5, "c16k3-max": 1.0}
+
+    def training(g: Genome) -> Training:
+        return Training(genome=g, left=shares[str(g)])
+
+    networks._in_common(site, training)  # type: ignore[arg-type]
+    others = [text for text, _ in tried if text != "c16k3"]
+    assert others[0] == "c16k3-max"  # of which most is left
+    assert sorted(others) == ["c16k3-max", "c16k3-max", "c16k5"]
     own = [wait for text, wait in tried if text == "c16k3"]
-    assert {text for text, _ in tried} == {"c16k3", "c16k5", "c16k3-max"}
     assert own[-1]  # it waits only when nothing else is left
-    assert not any(own[:-1])
+    assert not any(own[:3])
     tried.clear()
     busy[0] = False
-    networks._in_common(site, lambda g: Training(genome=g))  # type: ignore[arg-type, return-value]
-    assert tried == [("c16k3", False)]
+    networks._in_common(site, training)  # type: ignore[arg-type]
+    assert tried == [("c16k3", False)] * 2
 
 
 @pytest.mark.slow
