@@ -67,7 +67,14 @@ def replaced(claim: ReleaseClaim, noise: dict[str, Tensor]) -> ReleaseClaim:
     )
 
 
-GENERATOR = np.random.default_rng(5)
+GENERATOR = np.random.default_rng()
+
+
+@pytest.fixture(autouse=True)
+def again() -> None:
+    """Each test draws the same, whichever ran before: one site's noise shows some makings in five
+    of six draws alone."""
+    GENERATOR.bit_generator.state = np.random.default_rng(5).bit_generator.state
 
 
 def normal(*shape: int) -> Tensor:
