@@ -127,6 +127,9 @@ class Facts:
         record = asdict(self)
         if not self.vectors:  # as older versions wrote it
             del record["vectors"]
+        for column in record["columns"]:
+            if not column["angle"]:
+                del column["angle"]
         del record["encoder"]
         return record | ({"encoder": self.encoder.to_json()} if self.encoder else {})
 

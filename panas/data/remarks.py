@@ -64,7 +64,7 @@ def of_scale(facts: Facts, remedy: str) -> tuple[str, ...]:
     if not without:
         return ()
     columns = f"{len(without)} column{'s' * (len(without) != 1)}, as of {without[0]!r}"
-    return (f"no scale of {columns}, is public: large numbers look alike; {remedy}",)
+    return (f"no scale of {columns}, is public: sites gain less; {remedy}",)
 
 
 OF_SHARE = "public are {:,} samples at most, as data.public_limit says; all others stay private"

@@ -266,7 +266,8 @@ def _declared(columns: Sequence[Column]) -> Float[Tensor, "m f"]:
     for column in columns:
         x = np.full((SYNTHETIC, column.width), -1.0)
         if column.kind != "text":
-            x[:, 0] = np.clip(rng.normal(0, 1 / DEVIATION, SYNTHETIC), -1, 1)
+            numbers = rng.normal(0, 1 / DEVIATION, (SYNTHETIC, column.numbers))
+            x[:, : column.numbers] = np.clip(numbers, -1, 1)
         elif column.categories:
             known = len(column.categories) + 1
             x[np.arange(SYNTHETIC), rng.integers(known, size=SYNTHETIC)] = 1

@@ -9,8 +9,8 @@ rows that are made of them:
 | swaps | half | a random share of the columns, each from a row of its own |
 
 Both are drawn apart, so that a quarter of the rows stay as they are. A column moves as a whole:
-signs of one text, or a number and the sign that it is missing, are never torn apart. A vector has
-one column for each of its numbers.
+signs of one text, or a number, its angle and the sign that it is missing, are never torn apart. A
+vector has one column for each of its numbers.
 
 Privacy: what is made depends on its arguments alone. Of public rows and a protected teacher it is
 post-processing and costs nothing.
@@ -49,7 +49,7 @@ class Layout:
         if not facts.columns:
             return Layout(torch.arange(size), torch.ones(size, dtype=torch.bool))
         widths = [column.width for column in facts.columns]
-        numbers = [column.kind != "text" and not column.missing for column in facts.columns]
+        numbers = [c.kind != "text" and not c.missing and c.numbers == 1 for c in facts.columns]
         widths.append(size - sum(widths))
         each = torch.tensor(widths)
         column = torch.arange(len(widths)).repeat_interleave(each)

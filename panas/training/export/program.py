@@ -11,6 +11,7 @@ The output is `probabilities`, float32 (n, classes): the softmax of the network'
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from jaxtyping import Float, Float64, Shaped
 from torch import Tensor, nn
 
 from panas.data.facts import Facts
-from panas.data.files.columns import PERSON, SIGNS, Column, side_of
+from panas.data.files.columns import FINE, LARGEST, PERSON, SIGNS, TURN, Column, side_of
 from panas.data.files.raw import Raw
 from panas.training.checkpoint import SavedNetwork
 
@@ -46,6 +47,7 @@ class Rows(nn.Module):
 
     scaled: Tensor  # positions of columns with a reach
     free: Tensor  # of numbers without
+    turned: Tensor  # of those that have an angle
     missing: Tensor  # of columns with a feature for missing cells
     centre: Tensor
     reach: Tensor
@@ -53,7 +55,7 @@ class Rows(nn.Module):
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
-        at: dict[str, list[int]] = {"scaled": [], "free": [], "missing": []}
+        at: dict[str, list[int]] = {"scaled": [], "free": [], "turned": [], "missing": []}
         self.texts: list[tuple[int, int]] = []  # position, and number of categories
         for i, column in enumerate(columns):
             if column.missing:
@@ -61,7 +63,8 @@ class Rows(nn.Module):
             if column.kind == "text":
                 self.texts.append((i, len(column.categories)))
             else:
-                at["free" if column.reach is None else "scaled"].append(i)
+                free = "free" if column.numbers == 1 else "turned"
+                at[free if column.reach is None else "scaled"].append(i)
         for name, positions in at.items():
             self.register_buffer(name, torch.tensor(positions, dtype=torch.int64))
         scaled = [columns[i] for i in at["scaled"]]
@@ -77,11 +80,16 @@ class Rows(nn.Module):
         absent = rows.isnan()
         cells = torch.where(absent, torch.zeros_like(rows), rows)
         scaled = ((cells[:, self.scaled] - self.centre) / self.reach).clamp(-1, 1)
-        free = cells[:, self.free]
-        free = torch.tanh(free.sign() * torch.log1p(free.abs()))
+        free, turned = _tanh(cells[:, self.free]), cells[:, self.turned]
+        angle = _angle(turned)
+        three = (_tanh(turned) / 2, angle.sin() / 2, (angle + math.pi / 2).sin() / 2)
         parts = [
-            torch.where(absent[:, self.scaled], torch.zeros_like(scaled), scaled),
-            torch.where(absent[:, self.free], torch.zeros_like(free), free),
+            torch.where(absent[:, at], torch.zeros_like(part), part)
+            for at, part in (
+                (self.scaled, scaled),
+                (self.free, free),
+                *((self.turned, t) for t in three),
+            )
         ]
         for position, categories in self.texts:
             signs = _signs(cells[:, position : position + 1], categories)
@@ -94,12 +102,23 @@ class Rows(nn.Module):
         return features.to(torch.float32).reshape(-1, 1, self.side, self.side)
 
 
+def _tanh(cells: Float64[Tensor, "n f"]) -> Float64[Tensor, "n f"]:
+    return torch.tanh(cells.sign() * torch.log1p(cells.abs()))
+
+
+def _angle(cells: Float64[Tensor, "n f"]) -> Float64[Tensor, "n f"]:
+    """The angle of a number without a scale; its cosine is a sine, which all formats have."""
+    size = cells.abs().clamp(max=LARGEST)
+    return cells.sign() * ((size + FINE).log() - math.log(FINE)) * (2 * math.pi / TURN)
+
+
 def _order(
     columns: Sequence[Column], at: dict[str, list[int]], texts: Sequence[tuple[int, int]]
 ) -> list[int]:
     """Where each feature, in the order of the columns, is among the parts of `Rows.forward`."""
     starts = np.cumsum([0, *(column.width for column in columns)])
     made = [starts[i] for i in (*at["scaled"], *at["free"])]
+    made += [starts[i] + k for k in range(3) for i in at["turned"]]
     for i, categories in texts:
         made += [starts[i] + k for k in range(categories + 1 if categories else SIGNS)]
     made += [starts[i + 1] - 1 for i in at["missing"]]

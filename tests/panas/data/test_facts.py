@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -150,7 +151,7 @@ NAN, INF = float("nan"), float("inf")
     [
         # At 4a98628, of reach 0, a cell that equals the centre became 0 / 0, and training failed.
         *one_at_a_time(reach=(0.0, -1.0, NAN, INF, "1"), centre=(NAN, INF, None, 10**400)),
-        *one_at_a_time(kind=["numbers"], missing=[1], name=[7], categories=[("a",)]),
+        *one_at_a_time(kind=["numbers"], missing=[1], angle=[1], name=[7], categories=[("a",)]),
         *({"kind": "text", "categories": c} for c in (("a", "a"), (*map(str, range(33)),), (1,))),
     ],
 )
@@ -200,3 +201,45 @@ def test_facts_differ_by_what_is_computed_on_rows_alone() -> None:
     images = Facts(class_names=("u",), shape=(1, 2, 2), dtype="uint8", bits=8)
     assert "bits" in (images.differs_from(replace(images, bits=9)) or "")
     assert images.differs_from(own) == "a table instead of images"
+
+
+ANGLE = Column(name="a", angle=True)
+
+
+@given(st.lists(st.floats(), min_size=1), st.booleans())
+def test_cells_without_a_scale_have_features_by_themselves(cells: list[float], missing: bool):
+    column = replace(ANGLE, missing=missing)
+    x = column.features(np.array(cells))
+    assert x.shape == (len(cells), 3 + missing)
+    assert (np.abs(x) <= 1).all()
+    for row, v in zip(x, cells, strict=True):
+        if math.isnan(v):
+            assert row.tolist() == [0, 0, 0, *[1] * missing]
+            continue
+        size = min(abs(v), 1e300)
+        turns = math.log((size + 0.1) / 0.1) / 3 * math.copysign(1, v)
+        wanted = [
+            math.tanh(math.copysign(math.log1p(size), v)),
+            math.sin(2 * math.pi * turns),
+            math.cos(2 * math.pi * turns),
+        ]
+        assert row[:3] == pytest.approx([w / 2 for w in wanted], abs=1e-6)
+        assert row[3:].tolist() == [-1] * missing
+
+
+@given(st.floats(-1500, 1500))
+def test_a_number_is_found_again_by_its_angle(v: float):
+    found = float(ANGLE.cell(ANGLE.features(np.array([v]))[0]))
+    assert found == pytest.approx(v, rel=2e-3, abs=1e-6)
+
+
+def test_a_scale_leaves_no_angle_and_older_facts_have_none():
+    assert replace(ANGLE, reach=2.0).width == 1
+    older = Facts(
+        class_names=("n", "y"), shape=(1, 1, 1), dtype="float32", columns=(Column(name="a"),)
+    )
+    assert "angle" not in older.to_json()["columns"][0]
+    assert Facts.from_json(older.to_json()) == older
+    newer = replace(older, shape=(1, 2, 2), columns=(ANGLE,))
+    assert Facts.from_json(json.loads(json.dumps(newer.to_json()))) == newer
+    assert older.differs_from(newer) == "column 'a' of another scale or other categories"

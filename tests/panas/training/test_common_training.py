@@ -12,7 +12,7 @@ from tiny_networks import data
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.runtime.errors import BadInput
-from panas.runtime.seeds import stream
+from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
 from panas.training.common import CommonTraining, load, want, wanted
@@ -115,7 +115,8 @@ def test_parts_change_nothing(parts: int, tmp_path: Path, monkeypatch: pytest.Mo
     rng = stream(whole.seed, "common student", str(GENOME), "")
     bottom, head = whole.spec.network(GENOME, rng)
     config = replace(CONFIG, train_head=whole.spec.head_moves)
-    distil(bottom, head, whole.taught, config=config, rng=rng)
+    with one_thread():
+        distil(bottom, head, whole.taught, config=config, rng=rng)
     monkeypatch.setattr(module, "PARTS", parts)
     weights = training(tmp_path).weights()
     expected = torch.nn.Sequential(bottom, head).state_dict()

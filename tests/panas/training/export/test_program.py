@@ -84,6 +84,7 @@ def columns(draw: st.DrawFn) -> tuple[Column, ...]:
                 reach=reach,
                 categories=known,
                 missing=missing,
+                angle=draw(st.booleans()),
             )
         )
     return tuple(results)
