@@ -29,7 +29,7 @@ from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig
 
 PARTS = 8
-"""Of a training: so that the processes of a machine share few of them evenly."""
+"""Of a training. Processes take turns at them: three trainings keep two cores busy to the end."""
 
 LEFT = "epochs left"  # in the metadata of a training that is not yet over
 
