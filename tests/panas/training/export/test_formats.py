@@ -104,6 +104,7 @@ def torch_run(content: bytes) -> Callable[[Tensor], Tensor]:
 
 MORE = (
     Column(name="dose"),
+    Column(name="cells", angle=True),
     Column(name="note", kind="text", missing=True),
     *TABLE.columns,
     Column(name="day", kind="date", centre=18_000.0, reach=300.0, missing=True),
