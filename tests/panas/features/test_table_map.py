@@ -8,7 +8,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from panas.data.files.columns import Column
 from panas.features import trees
-from panas.features.tables import WIDE, _smooth, _weights, fit_table
+from panas.features.tables import WIDE, _declared, _smooth, _weights, fit_table
 from panas.features.trees import LEAVES, TREES, grow
 from panas.features.waves import Fourier
 from panas.runtime.errors import BadInput
@@ -120,3 +120,10 @@ def test_a_forest_that_fails_for_some_rows_alone_is_refused(name: str, value: fl
     changed[0, 1] = value  # a node that not every row comes to
     with pytest.raises(BadInput, match=name):
         trees.restored(arrays | {name: changed}, 2)
+
+
+def test_rows_of_a_scale_alone_vary_in_each_feature_of_a_number() -> None:
+    columns = (Column(name="a", angle=True, missing=True), Column(name="b", reach=1.0))
+    deviation = _declared(columns).std(0)
+    assert deviation[3] == 0  # no cell is missing
+    assert (deviation[[0, 1, 2, 4]] - 1 / 3).abs().max() < 0.02

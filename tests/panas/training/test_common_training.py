@@ -21,7 +21,9 @@ from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig, Trainer
 
 SPEC = NetworkSpec(shape=(1, 4, 4), classes=3, width=3)
-CONFIG = OptimizerConfig(optimiser="adam", learning_rate=0.02, batch_size=4, epochs=3)
+CONFIG = OptimizerConfig(
+    optimiser="adam", learning_rate=0.02, batch_size=4, epochs=3, decay="cosine"
+)
 GENOME = Genome.parse("c4k3-max-c6k3")
 
 

@@ -48,6 +48,13 @@ def test_a_layout_keeps_the_features_of_a_column_together() -> None:
     assert bool(layout.is_number.all())
 
 
+def test_a_number_and_its_angle_move_as_a_whole() -> None:
+    columns = (Column(name="a", angle=True), Column(name="b", reach=1.0))
+    layout = Layout.of(replace(FACTS, columns=columns, shape=(1, 2, 2)))
+    assert layout.column.tolist() == [0, 0, 0, 1]
+    assert layout.is_number.tolist() == [False, False, False, True]
+
+
 def test_only_numbers_lie_between_others_and_columns_move_whole() -> None:
     known = rows(7).inputs().flatten(1)
     made = made_of_rows(known, LAYOUT, 500, rng())
