@@ -1,6 +1,5 @@
 """A training that is common to sites: the same bytes whoever trains, and once for all."""
 
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tiny_networks import data
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.runtime.errors import BadInput
+from panas.runtime.pool import Pool
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
@@ -50,14 +50,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.glob("student-*.safetensors")}
 
 
-def _train(folder: Path, threads: int) -> None:
+def _train(threads: int, folder: Path) -> None:
     torch.set_num_threads(threads)
     training(folder).weights()
 
 
 def test_it_has_the_same_bytes_whoever_trains(tmp_path: Path) -> None:
     for name, threads in (("a", 1), ("b", 2)):
-        _train(tmp_path / name, threads)
+        _train(threads, tmp_path / name)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert len(contents(tmp_path / "a")) == 1
 
@@ -74,14 +74,10 @@ def test_one_trains_and_the_others_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_processes_that_want_the_same_train_it_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_train, args=(tmp_path, 1)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    _train(tmp_path / "alone", 1)
+    with Pool(3, 1, preload=("panas.training.common",)) as pool:
+        for _ in pool.map(_train, [tmp_path] * 3):
+            pass
+    _train(1, tmp_path / "alone")
     assert contents(tmp_path) == contents(tmp_path / "alone")
 
 
