@@ -47,6 +47,7 @@ class CommonTraining:
     config: OptimizerConfig
     seed: int  # of the run
     device: str
+    moves: bool = False  # images are shown moved a little
     folder: Path  # common to those who share it
     origin: str = ""  # stands for all that decides `begin`
     begin: Callable[[], Weights] | None = None  # where the weights start; None, or {}: drawn anew
@@ -95,6 +96,7 @@ class CommonTraining:
             "taught": self.taught.digest,
             "config": repr(self.config),
             "training": f"{self.seed}, {self.device}",
+            "moves": self.moves,
             "origin": self.origin,
         }
         content = json.dumps(decided, sort_keys=True)
@@ -112,7 +114,8 @@ class CommonTraining:
         if start:
             load(bottom, head, start)
         config = replace(self.config, train_head=self.spec.head_moves)
-        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
+        moving = self.seed if self.moves else None
+        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng, moving=moving)
         if begun:
             trainer.resume(read_tensors(self._path)[0])
         with one_thread():  # sums over threads differ in their last bits

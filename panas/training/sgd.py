@@ -23,6 +23,8 @@ from panas.training.channels_last import LAST, channels_last
 
 CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
 
+RISE = 0.2  # share of the steps over which the rate of "one-cycle" rises
+
 Batches = Callable[[Int[Tensor, "b"], int], tuple[Tensor, Tensor]]
 """Inputs (b, c, h, w) of the samples at some places, for a step of the training, and what a network
 should answer: classes (b,), or probabilities (b, classes). Equal arguments give equal batches."""
@@ -37,7 +39,9 @@ class OptimizerConfig:
     momentum: float = 0.0  # of SGD, in [0, 1)
     batch_size: int = 64  # samples a step, at least 1
     epochs: int = 1  # passes over the data, 0 or more
-    decay: Literal["none", "cosine"] = "none"  # "cosine": to 0 over all steps of a `fit`
+    decay: Literal["none", "cosine", "one-cycle"] = "none"
+    """Over all steps of a `fit`: "cosine" falls to 0, "one-cycle" rises over the first fifth, then
+    falls so (Smith and Topin 2018)."""
     weight_decay: float = 0.0  # 0 or more; of "adam" it is decoupled, as in AdamW
     train_head: bool = True
     """Fixed, as in DPRBFT's sound preset, it makes all clients' representations point one way."""
@@ -94,13 +98,21 @@ def set_rate(
 
     Args:
         optimizer: all its groups get the same rate.
-        config: learning rate at the start, and its decay.
+        config: the highest learning rate, and its decay.
         step: from 0.
         steps: of the whole training, as `steps_of` counts them.
     """
-    decay = (1 + math.cos(math.pi * step / steps)) / 2 if config.decay == "cosine" else 1.0
     for group in optimizer.param_groups:
-        group["lr"] = config.learning_rate * decay
+        group["lr"] = config.learning_rate * _share_of_rate(config.decay, step, steps)
+
+
+def _share_of_rate(decay: str, step: int, steps: int) -> float:
+    if decay == "none":
+        return 1.0
+    rise = int(RISE * steps) if decay == "one-cycle" else 0
+    if step < rise:
+        return (step + 1) / (rise + 1)
+    return (1 + math.cos(math.pi * (step - rise) / (steps - rise))) / 2
 
 
 def set_trainable(

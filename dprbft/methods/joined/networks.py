@@ -28,6 +28,7 @@ from dprbft.methods.joined.student import (
     Lessons,
     answers_to,
     are_few,
+    are_photographs,
     learnt_from,
     lessons_of,
     made_of_these,
@@ -183,6 +184,7 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
             config=_for(site, steps, len(lessons.z)),
             seed=site.config.seed,
             device=str(site.device),
+            moves=are_photographs(site.facts) and not are_few(site.facts, inputs),
             folder=site.common,
             # All else that decides a search's training decides the answers as well.
             origin=f"{search.optimizer}, {search.student_steps}" if searched else "",

@@ -37,10 +37,11 @@ from panas.training.linear.ridge import logits
 from panas.training.made_rows import Layout, rows_of_rows
 
 MANY = 1000
-"""Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
+"""Images from which on a student learns nothing of pictures made of two, nor, unless they are in
+colour, of shifted ones."""
 
 PICTURES = 4000
-"""Made of two where images are few; a student of 3,000 steps sees each of them 24 times."""
+"""Made of two where images are few; a student of 2,000 steps sees each of them 16 times."""
 
 
 ROWS = 4000
@@ -192,3 +193,8 @@ def encoding_once(site: Site, ask: AnyTeacher) -> AnyTeacher:
 def are_few(facts: Facts, inputs: int) -> bool:
     """Whether so many samples are images, and too few to teach a student by themselves."""
     return facts.are_pictures and inputs < MANY
+
+
+def are_photographs(facts: Facts) -> bool:
+    """Whether samples are pictures in colour, as photographs mostly are."""
+    return facts.are_pictures and facts.shape[0] == 3

@@ -146,8 +146,8 @@ def test_candidates_are_taught_what_is_made_of_few_images_and_of_rows(
     assert result["search"].common == ((4, pytest.approx(LATER * 400 * taught)),)
 
 
-WHOLE = 48
-"""Epochs of 2,000 samples, 63 batches each, that come to 3,000 steps."""
+WHOLE = 32
+"""Epochs of 2,000 samples, 63 batches each, that come to 2,000 steps."""
 
 
 def trained(network: str = "protected", *, baselines: bool = True, sites: int = 9) -> Cost:

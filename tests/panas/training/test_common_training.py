@@ -30,10 +30,11 @@ GENOME = Genome.parse("c4k3-max-c6k3")
 def taught(seed: int = 4) -> SoftSamples:
     answers = torch.randn(15, 3, generator=torch.Generator().manual_seed(seed))
     samples = data(15)
-    return SoftSamples(samples, answers.softmax(1))
+    large = samples.x.repeat_interleave(4, 2).repeat_interleave(4, 3)  # enough to be moved
+    return SoftSamples(replace(samples, x=large), answers.softmax(1))
 
 
-def training(folder: Path) -> CommonTraining:
+def training(folder: Path, moves: bool = False) -> CommonTraining:
     lessons = taught()
     return CommonTraining(
         genome=GENOME,
@@ -42,6 +43,7 @@ def training(folder: Path) -> CommonTraining:
         config=CONFIG,
         seed=3,
         device="cpu",
+        moves=moves,
         folder=folder,
     )
 
@@ -107,16 +109,21 @@ def test_a_death_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert training(tmp_path).left == 0
 
 
+@pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 3, 8])
-def test_parts_change_nothing(parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = training(tmp_path / "whole")
+def test_parts_change_nothing(
+    parts: int, moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = training(tmp_path / "whole", moves)
     rng = stream(whole.seed, "common student", str(GENOME), "")
     bottom, head = whole.spec.network(GENOME, rng)
     config = replace(CONFIG, train_head=whole.spec.head_moves)
     with one_thread():
-        distil(bottom, head, whole.taught, config=config, rng=rng)
+        distil(
+            bottom, head, whole.taught, config=config, rng=rng, moving=whole.seed if moves else None
+        )
     monkeypatch.setattr(module, "PARTS", parts)
-    weights = training(tmp_path).weights()
+    weights = training(tmp_path, moves).weights()
     expected = torch.nn.Sequential(bottom, head).state_dict()
     assert all(torch.equal(weights[name], t) for name, t in expected.items())
     assert weights.keys() == expected.keys()
@@ -133,7 +140,7 @@ def test_it_begins_where_the_search_has_left_a_network(tmp_path: Path) -> None:
     assert not torch.equal(nothing["0.adapt.weight"], first["0.adapt.weight"])
 
 
-@pytest.mark.parametrize("what", ["genome", "spec", "taught", "config", "seed", "origin"])
+@pytest.mark.parametrize("what", ["genome", "spec", "taught", "config", "seed", "moves", "origin"])
 def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> None:
     base = training(tmp_path)
     others = {
@@ -142,6 +149,7 @@ def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> N
         "taught": taught(5),
         "config": replace(CONFIG, batch_size=5),
         "seed": 4,
+        "moves": True,
         "origin": "another",
     }
     assert replace(base, **{what: others[what]}).key != base.key

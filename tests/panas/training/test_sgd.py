@@ -11,6 +11,7 @@ from plans import plan_of
 from tiny_networks import FIXED_HEAD, SGD, data, flat, networks, packed, unpacked
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, Norm
@@ -21,7 +22,7 @@ from panas.runtime.errors import BadInput
 from panas.training.any_model import Objective, fit_private, train_model, train_model_private
 from panas.training.channels_last import LAST, channels_last
 from panas.training.evaluate import accuracy, head_scores, represent
-from panas.training.sgd import OptimizerConfig, Trainer, fit
+from panas.training.sgd import OptimizerConfig, Trainer, fit, set_rate
 
 RULES = [
     OptimizerConfig(learning_rate=0.3, batch_size=4, epochs=4),
@@ -29,8 +30,9 @@ RULES = [
     OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4),
     OptimizerConfig(learning_rate=0.3, batch_size=4, epochs=4, decay="cosine"),
     OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4, decay="cosine"),
+    OptimizerConfig(learning_rate=0.3, batch_size=4, epochs=4, decay="one-cycle"),
 ]
-NAMES = ["sgd", "momentum", "adam", "cosine", "adam with cosine"]
+NAMES = ["sgd", "momentum", "adam", "cosine", "adam with cosine", "one-cycle"]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 15, 99])
@@ -51,6 +53,20 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
             optimiser.step()
     assert not torch.equal(flat(bottom), flat(networks()[0]))
     torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-5, atol=1e-6)
+
+
+def test_one_cycle_is_a_linear_rise_and_a_cosine() -> None:
+    config = OptimizerConfig(learning_rate=0.3, decay="one-cycle")
+    ours, theirs = (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3) for _ in range(2))
+    rise = LinearLR(theirs, start_factor=1 / 5, total_iters=4)
+    schedule = SequentialLR(theirs, [rise, CosineAnnealingLR(theirs, T_max=16)], milestones=[4])
+    for step in range(20):
+        set_rate(ours, config, step, 20)
+        assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"])
+        theirs.step()
+        schedule.step()
+    set_rate(ours, config, 0, 1)
+    assert ours.param_groups[0]["lr"] == 0.3  # a single step moves something
 
 
 def test_weights_of_full_convolutions_come_back_as_they_were_laid_out() -> None:
