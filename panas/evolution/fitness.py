@@ -25,7 +25,7 @@ Privacy: a site's data are seen through its noised histogram and a protected tea
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +42,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
-from panas.evolution.records import EvolutionResult
+from panas.evolution.records import Evaluation, EvolutionResult
 from panas.runtime.seeds import one_thread, stream, torch_generator
 from panas.runtime.store import (
     Busy,
@@ -357,15 +357,17 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
     """The same search, with winner and front by a site's own class frequencies.
 
     The winner has the fewest multiply-accumulates of all that agree as well as the best, up to a
-    standard error (the rule of one, Breiman et al. 1984): chance alone chooses among those.
+    standard error (the rule of one, Breiman et al. 1984), in the site's frequencies and with all
+    classes alike. Where few classes count, almost any network seems as good as another.
     """
     trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
     ranked = sorted(trained, key=lambda e: -scores[e.genome])
     if not ranked:
         return search
-    good = [e.genome for e in ranked[1:] if fitness.as_good(e.genome, ranked[0].genome)]
-    best = min([ranked[0].genome, *good], key=lambda g: cost(g, fitness.spec).macs)
+    alike = replace(fitness, histogram=torch.ones_like(fitness.histogram))
+    good = _as_good(ranked, fitness) & _as_good(ranked, alike) or {ranked[0].genome}
+    best = min((g for g in scores if g in good), key=lambda g: cost(g, fitness.spec).macs)
     front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
@@ -377,6 +379,13 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
         fitness=scores[best],
         front=front[::-1] if several else front[:1],
     )
+
+
+def _as_good(trained: Sequence[Evaluation], fitness: AgreementFitness) -> set[Genome]:
+    """Those that agree as well as the best of them, up to a standard error."""
+    genomes = [e.genome for e in trained]
+    best = max(genomes, key=fitness)
+    return {best, *(g for g in genomes if fitness.as_good(g, best))}
 
 
 @dataclass(frozen=True)

@@ -265,6 +265,18 @@ def test_the_cheapest_of_those_that_agree_as_well_is_taken(wrong: int, taken: st
     assert (str(chosen.best), chosen.fitness) == (taken, objective(chosen.best))
 
 
+def test_a_network_that_fails_where_classes_are_rare_is_not_taken() -> None:
+    answers = fitness().held_out.targets.argmax(1)
+    common, rare = ([int(i) for i in (answers == c).nonzero()] for c in (0, 2))
+    alike = answering({"c4k3": common[:3], "c2k3": [*common[3:6], *rare]})
+    objective = replace(alike, histogram=HISTOGRAM)
+    best, cheap = map(Genome.parse, ("c4k3", "c2k3"))
+    assert objective.as_good(cheap, best)
+    assert not alike.as_good(cheap, best)
+    result = searched(objective, ["c4k3", "c2k3"], [0.0] * 2)
+    assert chosen_for(result, objective).best == best
+
+
 def searched(
     objective: AgreementFitness, genomes: list[str], sizes: list[float]
 ) -> EvolutionResult:
