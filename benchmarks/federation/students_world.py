@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from benchmarks import joining_world
 from benchmarks.joining_methods import Known, averaged, plan_of, pooled_head, recipe_of
-from benchmarks.joining_world import Setting, World, draw, samples_of
+from benchmarks.joining_world import Setting, World, draw, samples_of, width_of
 from dprbft.methods.joined.networks import OWN_RATE, steps_beside
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Constraints, Limits
@@ -183,6 +183,7 @@ def joined(root: str, seed: int) -> Federation:
     public, test = (
         pool.take(at) for at in np.split(order, [known, known + joining_world.TEST])[:2]
     )
-    phi = fit_map(infer(read(SETTING.dataset, Reading(data_root=root))), public)
+    facts = infer(read(SETTING.dataset, Reading(data_root=root)))
+    phi = fit_map(facts, public, width_of(SETTING, secure=False))
     known = Known(heads, heads, None, heads.shared, None, None, {})
     return Federation(world, seed, known, heads.shared, phi, public, test)
