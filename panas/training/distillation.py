@@ -2,8 +2,8 @@
 
 The student is trained by cross-entropy to the probabilities that the teacher gives to samples whose
 labels nobody needs to know. Where images are few, the teacher is asked about more than those: about
-pictures made of two of them. Forty images then teach more than their forty answers. Photographs are
-shown moved a little, otherwise at each step.
+pictures made of two of them. Forty images then teach more than their forty answers. Photographs may
+be shown moved a little, differently at each step.
 
 Privacy: the student depends on its samples and on the teacher alone. Of a teacher that a release
 or DP-SGD has protected, and public samples, it is post-processing and costs nothing.
