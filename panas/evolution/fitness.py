@@ -25,7 +25,7 @@ Privacy: a site's data are seen through its noised histogram and a protected tea
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +42,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
-from panas.evolution.records import Evaluation, EvolutionResult
+from panas.evolution.records import EvolutionResult
 from panas.runtime.seeds import one_thread, stream, torch_generator
 from panas.runtime.store import (
     Busy,
@@ -366,7 +366,8 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
     if not ranked:
         return search
     alike = replace(fitness, histogram=torch.ones_like(fitness.histogram))
-    good = _as_good(ranked, fitness) & _as_good(ranked, alike) or {ranked[0].genome}
+    good = _as_good(scores, fitness) & _as_good({g: alike(g) for g in scores}, alike)
+    good = good or {ranked[0].genome}
     best = min((g for g in scores if g in good), key=lambda g: cost(g, fitness.spec).macs)
     front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
@@ -381,11 +382,10 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
     )
 
 
-def _as_good(trained: Sequence[Evaluation], fitness: AgreementFitness) -> set[Genome]:
+def _as_good(scores: Mapping[Genome, float], fitness: AgreementFitness) -> set[Genome]:
     """Those that agree as well as the best of them, up to a standard error."""
-    genomes = [e.genome for e in trained]
-    best = max(genomes, key=fitness)
-    return {best, *(g for g in genomes if fitness.as_good(g, best))}
+    best = max(scores, key=lambda g: scores[g])
+    return {best, *(g for g in scores if fitness.as_good(g, best))}
 
 
 @dataclass(frozen=True)

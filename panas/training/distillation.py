@@ -105,7 +105,6 @@ def distil(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    moving: int | None = None,
 ) -> None:
     """Train in place on what the teacher answers, from the first epoch to the last.
 
@@ -115,10 +114,8 @@ def distil(
         taught: at least one sample, else BadInput.
         config: how weights move, and for how many epochs.
         rng: orders the samples.
-        moving: see `student_trainer`.
     """
-    trainer = student_trainer(bottom, head, taught, config=config, rng=rng, moving=moving)
-    trainer.run(config.epochs)
+    student_trainer(bottom, head, taught, config=config, rng=rng).run(config.epochs)
 
 
 def student_trainer(

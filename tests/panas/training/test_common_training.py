@@ -16,7 +16,7 @@ from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
 from panas.training.common import CommonTraining, load, want, wanted
-from panas.training.distillation import SoftSamples, distil
+from panas.training.distillation import SoftSamples, student_trainer
 from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig, Trainer
 
@@ -119,9 +119,9 @@ def test_parts_change_nothing(
     bottom, head = whole.spec.network(GENOME, rng)
     config = replace(CONFIG, train_head=whole.spec.head_moves)
     with one_thread():
-        distil(
-            bottom, head, whole.taught, config=config, rng=rng, moving=whole.seed if moves else None
-        )
+        moving = whole.seed if moves else None
+        trainer = student_trainer(bottom, head, whole.taught, config=config, rng=rng, moving=moving)
+        trainer.run(config.epochs)
     monkeypatch.setattr(module, "PARTS", parts)
     weights = training(tmp_path, moves).weights()
     expected = torch.nn.Sequential(bottom, head).state_dict()

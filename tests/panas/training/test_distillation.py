@@ -80,7 +80,7 @@ def test_labels_are_not_read(moving: int | None) -> None:
     for lessons in (lesson, other):
         bottom, head = networks()
         rng = np.random.default_rng(1)
-        distil(bottom, head, lessons, config=CONFIG, rng=rng, moving=moving)
+        student_trainer(bottom, head, lessons, config=CONFIG, rng=rng, moving=moving).run(4)
         ends.append(flat(bottom, head))
     assert torch.equal(*ends)
 
@@ -89,7 +89,8 @@ def test_pictures_that_move_keep_their_answers() -> None:
     """Weights after two steps, against torch's own descent on the moved pictures."""
     config = OptimizerConfig(learning_rate=0.3, batch_size=15, epochs=2)
     (bottom, head), (b, h), lesson = networks(), networks(), taught()
-    distil(bottom, head, lesson, config=config, rng=np.random.default_rng(1), moving=5)
+    rng = np.random.default_rng(1)
+    student_trainer(bottom, head, lesson, config=config, rng=rng, moving=5).run(2)
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.3)
     orders, seen = np.random.default_rng(1), list[torch.Tensor]()
     for step in range(2):
