@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from attacks.audit.conformance import Conformance, conformance
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
@@ -329,7 +328,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta, mu=_mu(job))
     claim = STAYS if job.config.stays else claim
     audit = audit_network(
-        query_of(nn.Sequential(saved.bottom, saved.head)),
+        query_of(saved.network),
         site.train,
         site.test,
         rng=stream(job.config.seed, "audit", "network", site.id),

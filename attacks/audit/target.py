@@ -159,9 +159,9 @@ def _query(model: ExternalModel, program: _Program, samples: Samples) -> tuple[Q
     It is tried with one of the samples, and with as large a batch as it will be asked.
     """
     name, saved = model.file.name, program.saved
-    if saved and saved.spec.shape != samples.shape:
+    if saved and saved.shape != samples.shape:
         raise BadInput(
-            f"expected samples of shape {saved.spec.shape} for {name}, got {samples.shape}; "
+            f"expected samples of shape {saved.shape} for {name}, got {samples.shape}; "
             "give the data that it was trained on"
         )
     prepared, network = _preprocessing(model, program, samples.shape[0]), program.network

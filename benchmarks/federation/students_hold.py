@@ -22,7 +22,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ from dprbft.paths import predictor_file
 from dprbft.run.view import RunView
 from panas.data.facts import fit, infer
 from panas.data.samples import Samples, value_hashes
-from panas.data.sources import Reading, read
+from panas.data.sources import Reading
+from panas.data.sources import read as read_data
+from panas.features.encoders.files import load_encoder
 from panas.runtime.seeds import stream
-from panas.training.linear.predictor import Predictor, read_predictor
+from panas.training.linear.predictor import BATCH, Predictor, read_predictor
 from panas.training.linear.speed import latency_of
 
 SITES, EACH, LABELLED = 10, 150, 40
@@ -76,14 +78,22 @@ def one(a: argparse.Namespace, seed: int, run: Path) -> dict[str, Any]:
     data = [view.site(i) for i in range(SITES)]
     parts = [[d.train, d.validation, d.test] for d in data]
     others = _others(a, [view.public, view.unlabelled, *itertools.chain(*parts)], seed)
+    if file := config.network.encoder:
+        others = replace(others, embeddings=load_encoder(file).of(others))
+    read: torch.Tensor | None = None  # the same for all sites
     for i, own in enumerate(parts):
         mix = torch.stack([part.histogram() for part in own]).sum(0).double()
         mix = mix / mix.sum()
         predictor = read_predictor(predictor_file(view.sites[i].home))
+        if file:
+            predictor = predictor.with_encoder(load_encoder(file))
+        network = predictor.candidates.network
+        if network and read is None:
+            read = network.read(others, torch.arange(len(others)))
         latency, record = latency_of(predictor), summary["clients"][i]
         sites.append(
             {
-                **_accuracies(predictor, others, mix),
+                **_accuracies(predictor, others, read, mix),
                 "majority": float(mix.max()),
                 "genome": record["genome"],
                 "bytes": record["bytes"],
@@ -95,7 +105,7 @@ def one(a: argparse.Namespace, seed: int, run: Path) -> dict[str, Any]:
 
 def _others(a: argparse.Namespace, seen: Sequence[Samples], seed: int) -> Samples:
     """Images that are in no part of the run."""
-    raw = read(a.dataset, Reading(data_root=a.data_root))
+    raw = read_data(a.dataset, Reading(data_root=a.data_root))
     every = fit(raw, infer(raw))
     known = {int(h) for part in seen for h in value_hashes(part)}
     order = stream(seed, "others").permutation(len(every))[: 2 * OTHERS]
@@ -104,12 +114,17 @@ def _others(a: argparse.Namespace, seen: Sequence[Samples], seed: int) -> Sample
     return drawn.take(fresh[:OTHERS])
 
 
-def _accuracies(predictor: Predictor, others: Samples, mix: torch.Tensor) -> dict[str, float]:
+@torch.no_grad()
+def _accuracies(
+    predictor: Predictor, others: Samples, read: torch.Tensor | None, mix: torch.Tensor
+) -> dict[str, float]:
     """Of the predictor and of its network, as if classes were as frequent as at the site."""
-    x, c = others.inputs(), predictor.candidates
-    values = c.logits(x)
+    c = predictor.candidates
+    values, net = replace(c, network=None).logits(others), c.network
+    if net and read is not None:
+        values["network"] = torch.cat([net.head(net.bottom(part)) for part in read.split(BATCH)])
     says = {"predictor": predictor.average.probabilities(values, c.log_prior)}
-    if "network" in values:
+    if net:
         says["network"] = values["network"]
     results = {}
     for name, scores in says.items():

@@ -23,8 +23,9 @@ from scipy.stats import spearmanr
 
 from benchmarks.runs import finished
 from benchmarks.table_students import TABLES, config_of, write
+from dprbft.methods.joined.inputs import learnt_from
 from dprbft.methods.joined.state import JoinedState
-from dprbft.methods.joined.student import answers_to, learnt_from, lessons_of, shared_teacher
+from dprbft.methods.joined.student import answers_to, lessons_of, shared_teacher
 from dprbft.methods.joined.student_search import HELD_OUT, MADE_ROWS
 from dprbft.paths import read_sites
 from dprbft.site.search import search_space

@@ -6,7 +6,7 @@ the same samples.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import candidates_file, histogram_file, latency_file, search_log
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site, spec_of
-from panas.architecture.cost import cost, cost_table, size_of
+from panas.architecture.cost import Cost, LayerCost, cost_table, size_of
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.facts import Facts
 from panas.evolution.records import EvolutionResult
@@ -31,18 +32,45 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 """A search by its plan, on samples in the frequencies of a label histogram."""
 
 
-def search(site: Site, searching: Searching | None = None) -> SearchRecord:
-    """Search a site's architecture, by its mode if nothing else is given.
+@dataclass(frozen=True)
+class Before:
+    """Fixed layers that the blocks of every genome come after."""
+
+    spec: NetworkSpec  # of the maps that they make
+    layer: LayerCost
+    milliseconds: float  # of one sample
+
+    def within(self, limits: Constraints) -> Constraints:
+        """What is left of limits; multiply-accumulates bound a genome's blocks alone."""
+        p, b, ms = limits.parameters, limits.bytes, limits.latency_ms
+        return replace(
+            limits,
+            parameters=p and max(1, p - self.layer.parameters),
+            bytes=b and max(1, b - self.layer.bytes),
+            latency_ms=ms and max(0.001, ms - self.milliseconds),
+        )
+
+
+def search(
+    site: Site, searching: Searching | None = None, before: Before | None = None
+) -> SearchRecord:
+    """Search a site's architecture.
+
+    Args:
+        site: whose search it is.
+        searching: in the place of its mode's search.
+        before: what genomes come after; None: they read the samples.
 
     Privacy: a histogram is charged first.
     """
-    c, b, mode = site.config, site.spec, site.config.privacy.mode
+    c, mode = site.config, site.config.privacy.mode
+    b = site.spec if before is None else before.spec
     histogram, genetic = paid_histogram(site), c.search.evolution
     log = search_log(site.home)
     with open_journal(log, {"search": c.privacy.search, "client": site.id}) as journal:
         plan = SearchPlan(
             spec=b,
-            space=search_space(c, site.facts, latency_table(site)),
+            space=search_space(c, site.facts, latency_table(site), before),
             config=genetic if c.search.algorithm == "genetic" else genetic.random(),
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
@@ -53,13 +81,15 @@ def search(site: Site, searching: Searching | None = None) -> SearchRecord:
         )
         result = (searching or partial(mode.search, search_site(site)))(histogram, plan)
     candidates_file(site.home).unlink(missing_ok=True)
+    layers = [before.layer] if before else []
+    layers += cost_table(result.best, b)
     return SearchRecord(
         site=site.id,
         mode=c.privacy.search,
         histogram=histogram,
         result=result,
-        cost=cost(result.best, b),
-        cost_table=cost_table(result.best, b),
+        cost=Cost(*(sum(getattr(row, f.name) for row in layers) for f in fields(Cost))),
+        cost_table=layers,
     )
 
 
@@ -132,13 +162,16 @@ def latency_table(site: Site) -> Path:
     return site.common / own.name if site.feature_map is not None else own
 
 
-def search_space(config: RunConfig, facts: Facts, table: Path | None) -> SearchSpace:
+def search_space(
+    config: RunConfig, facts: Facts, table: Path | None, before: Before | None = None
+) -> SearchSpace:
     """The space with its limits.
 
     Args:
         config: of the run: blocks, widths and limits.
         facts: what is public of the data: shape and kind of samples.
         table: file that keeps latencies; None: as if every latency were allowed.
+        before: what genomes come after; None: they read the samples.
     """
     s, spec = config.search, spec_of(config, facts)
     limits = Constraints(
@@ -147,4 +180,6 @@ def search_space(config: RunConfig, facts: Facts, table: Path | None) -> SearchS
         bytes=s.max_bytes,
         latency_ms=s.max_latency_ms if table else None,
     )
-    return limited(s.space(facts.shape, rows=facts.are_rows), spec, limits, table=table)
+    if before is not None:
+        spec, limits = before.spec, before.within(limits)
+    return limited(s.space(spec.shape, rows=facts.are_rows), spec, limits, table=table)

@@ -93,7 +93,9 @@ def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
 def plain_genome(space: SearchSpace) -> Genome | None:
     """Convolutions that grow wider, with a pool between two: what one would build by hand.
 
-    The longest that the space allows; None if it allows none, as a space of dense blocks.
+    Maps that have more channels than any convolution are read by two of the widest: a narrow one
+    would lose much of them. The longest that the space allows; None if it allows none, as a space
+    of dense blocks.
 
     >>> import panas
     >>> str(plain_genome(panas.SearchSpace(shape=(1, 28, 28), max_blocks=6, widths=(16, 32, 64))))
@@ -102,7 +104,10 @@ def plain_genome(space: SearchSpace) -> Genome | None:
     if space.dense or not space.pools:
         return None
     kernel, pool = min(space.kernels), PoolBlock(sorted(space.pools)[-1])
-    blocks = [b for c in sorted(space.widths) for b in (ConvBlock(c, kernel), pool)][:-1]
+    widths = sorted(space.widths)
+    if space.shape[0] > widths[-1]:
+        widths = [widths[-1]] * 2
+    blocks = [b for c in widths for b in (ConvBlock(c, kernel), pool)][:-1]
     for n in range(min(len(blocks), space.max_blocks), 0, -1):
         genome = Genome(tuple(blocks[:n]))
         if space.allows(genome):

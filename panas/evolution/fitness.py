@@ -353,12 +353,20 @@ class AgreementFitness:
         }
 
 
-def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
+def chosen_for(
+    search: EvolutionResult, fitness: AgreementFitness, beside: int = 0
+) -> EvolutionResult:
     """The same search, with winner and front by a site's own class frequencies.
 
     The winner has the fewest multiply-accumulates of all that agree as well as the best, up to a
     standard error (the rule of one, Breiman et al. 1984), in the site's frequencies and with all
-    classes alike. Where few classes count, almost any network seems as good as another.
+    classes alike. Where few classes count, almost any network seems as good as another. Of those
+    that cost hardly more than it (`HARDLY`), the winner agrees best with all classes alike.
+
+    Args:
+        search: whose candidates are looked at.
+        fitness: in the site's frequencies.
+        beside: multiply-accumulates of layers that all networks have besides.
     """
     trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
@@ -366,9 +374,12 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
     if not ranked:
         return search
     alike = replace(fitness, histogram=torch.ones_like(fitness.histogram))
-    good = _as_good(scores, fitness) & _as_good({g: alike(g) for g in scores}, alike)
+    overall = {g: alike(g) for g in scores}
+    good = _as_good(scores, fitness) & _as_good(overall, alike)
     good = good or {ranked[0].genome}
-    best = min((g for g in scores if g in good), key=lambda g: cost(g, fitness.spec).macs)
+    macs = {g: cost(g, fitness.spec).macs for g in scores if g in good}
+    most = min(macs.values()) + HARDLY * beside
+    best = max((g for g in macs if macs[g] <= most), key=lambda g: (overall[g], -macs[g]))
     front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
@@ -380,6 +391,9 @@ def chosen_for(search: EvolutionResult, fitness: AgreementFitness) -> EvolutionR
         fitness=scores[best],
         front=front[::-1] if several else front[:1],
     )
+
+
+HARDLY = 0.1  # of what all networks cost: a saving below is none
 
 
 def _as_good(scores: Mapping[Genome, float], fitness: AgreementFitness) -> set[Genome]:

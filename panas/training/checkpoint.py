@@ -19,9 +19,11 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.batches import batches_of, is_picture
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
-from panas.data.samples import Samples
+from panas.data.samples import Indices, Samples
+from panas.features.encoders.encoder import pictures_of
+from panas.features.encoders.trunk import Trunk, restored
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_tensors, write_tensors
+from panas.runtime.store import read_tensors, under, write_tensors
 
 
 def save_network(
@@ -32,6 +34,7 @@ def save_network(
     genome: Genome,
     spec: NetworkSpec,
     notes: dict[str, Any],
+    trunk: Trunk | None = None,
 ) -> None:
     """Write bottom and head to a file, with what builds them again.
 
@@ -43,13 +46,19 @@ def save_network(
         spec: shape, width and classes.
         notes: JSON-able; `Facts.to_json` of its data as "facts" lets the network name classes and
             read raw data.
+        trunk: layers of an encoder that make what the bottom reads of pictures, if it needs any.
     """
-    tensors, about = network_record(bottom, head, genome, spec, notes)
+    tensors, about = network_record(bottom, head, genome, spec, notes, trunk)
     write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
 def network_record(
-    bottom: Bottom, head: Head, genome: Genome, spec: NetworkSpec, notes: Mapping[str, Any]
+    bottom: Bottom,
+    head: Head,
+    genome: Genome,
+    spec: NetworkSpec,
+    notes: Mapping[str, Any],
+    trunk: Trunk | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A network as its weights and JSON; `network_of` builds it again.
 
@@ -59,8 +68,12 @@ def network_record(
         genome: the architecture; a custom block is noted by its text.
         spec: shape, width and classes.
         notes: JSON-able, as for `save_network`.
+        trunk: as for `save_network`.
     """
-    tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
+    modules: dict[str, nn.Module] = {"bottom": bottom, "head": head}
+    if trunk is not None:
+        modules["trunk"] = trunk
+    tensors = nn.ModuleDict(modules).state_dict()
     classes, width = head.linear.weight.shape
     return tensors, {
         "genome": str(genome),
@@ -70,6 +83,7 @@ def network_record(
         "classes": classes,
         "unit": bottom.unit,
         "notes": dict(notes),
+        **({} if trunk is None else {"trunk": trunk.to_json()}),
     }
 
 
@@ -132,35 +146,58 @@ class Classifier(ABC):
 
 @dataclass(frozen=True)
 class SavedNetwork(Classifier):
-    """A network as its file holds it; bottom and head are in evaluation mode."""
+    """A network as its file holds it; its parts are in evaluation mode."""
 
     bottom: Bottom
     head: Head
     genome: Genome
     spec: NetworkSpec
     notes: Mapping[str, Any]
+    trunk: Trunk | None = None  # makes what the bottom reads of a picture; None: the picture itself
 
     @property
     def network(self) -> nn.Sequential:
-        """Bottom and head as one module: images in [-1, 1] to logits."""
-        return nn.Sequential(self.bottom, self.head)
+        """All of it as one module: images in [-1, 1] to logits."""
+        return nn.Sequential(*([self.trunk] if self.trunk else []), self.bottom, self.head)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of an image."""
-        return self.spec.shape
+        return self.trunk.facts.shape if self.trunk else self.spec.shape
 
     @property
     def classes(self) -> int:
         """Number of classes."""
         return self.spec.classes
 
+    @torch.no_grad()
+    def read(
+        self, samples: Samples | Float[Tensor, "n c h w"], at: Indices
+    ) -> Float[Tensor, "m k i j"]:
+        """What the bottom reads of some samples, or of network inputs in [-1, 1].
+
+        A trunk is given one picture at a time: its maps depend on that picture alone, bit for bit.
+
+        Args:
+            samples: with a trunk each is read from its own file, where it has one.
+            at: positions of m of them.
+        """
+        if self.trunk is None:
+            return samples[at] if isinstance(samples, Tensor) else samples.inputs(at)
+        if isinstance(samples, Tensor):
+            each = list(samples[at])
+        else:
+            each = [2 * x - 1 for x in pictures_of(samples.take(at), self.trunk.facts)]
+        device = self.trunk.mean.device
+        maps = [self.trunk(x[None].to(device)).cpu() for x in each]
+        return torch.cat([torch.empty(0, *self.trunk.shape), *maps])
+
     def probabilities_of(
         self, samples: Samples | Float[Tensor, "n c h w"]
     ) -> Float[Tensor, "n classes"]:
         """Probability of each class of samples, or of network inputs in [-1, 1]."""
-        x = samples if isinstance(samples, Tensor) else samples.inputs()
-        return self.network(x).softmax(dim=1)
+        maps = self.read(samples, torch.arange(len(samples)))
+        return self.head(self.bottom(maps)).softmax(dim=1)
 
 
 def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
@@ -196,5 +233,8 @@ def network_of(
     )
     genome = Genome.parse(about["genome"], blocks)
     bottom, head = spec.bottom(genome), Head(spec.width, spec.classes)
-    nn.ModuleDict({"bottom": bottom, "head": head}).load_state_dict(tensors)
-    return SavedNetwork(bottom.eval(), head.eval(), genome, spec, about["notes"])
+    trunk = under(tensors, "trunk.")
+    own = {k: v for k, v in tensors.items() if not k.startswith("trunk.")}
+    nn.ModuleDict({"bottom": bottom, "head": head}).load_state_dict(own)
+    first = restored(about["trunk"], trunk) if "trunk" in about else None
+    return SavedNetwork(bottom.eval(), head.eval(), genome, spec, about["notes"], first)

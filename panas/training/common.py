@@ -24,7 +24,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import exclusive, read_json, read_tensors, write_json, write_tensors
-from panas.training.distillation import SoftSamples, student_trainer
+from panas.training.distillation import Change, SoftSamples, student_trainer
 from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig
 
@@ -47,7 +47,7 @@ class CommonTraining:
     config: OptimizerConfig
     seed: int  # of the run
     device: str
-    moves: bool = False  # images are shown moved a little
+    changed: Change | None = None  # how inputs are shown
     folder: Path  # common to those who share it
     origin: str = ""  # stands for all that decides `begin`
     begin: Callable[[], Weights] | None = None  # where the weights start; None, or {}: drawn anew
@@ -96,7 +96,7 @@ class CommonTraining:
             "taught": self.taught.digest,
             "config": repr(self.config),
             "training": f"{self.seed}, {self.device}",
-            "moves": self.moves,
+            "changed": self.changed,
             "origin": self.origin,
         }
         content = json.dumps(decided, sort_keys=True)
@@ -114,8 +114,13 @@ class CommonTraining:
         if start:
             load(bottom, head, start)
         config = replace(self.config, train_head=self.spec.head_moves)
-        moving = self.seed if self.moves else None
-        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng, moving=moving)
+        trainer = student_trainer(
+            *(bottom, head, self.taught),
+            config=config,
+            rng=rng,
+            changed=self.changed,
+            seed=self.seed,
+        )
         if begun:
             trainer.resume(read_tensors(self._path)[0])
         with one_thread():  # sums over threads differ in their last bits

@@ -14,9 +14,10 @@ each picture that the student sees); Zhang et al. 2018 and Yun et al. 2019 (blen
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -45,6 +46,9 @@ STEPS, SHORT_STEPS = 2000, 300  # at least, of a student's training, and of one 
 BATCH = 256  # pictures at a time
 
 PIXELS = 14  # of a side, for one pixel that an image may be shifted; smaller ones are not
+
+
+THINNED = 0.2  # of the channels of a map, that a step leaves out
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ def student_trainer(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    moving: int | None = None,
+    changed: "Change | None" = None,
+    seed: int = 0,
 ) -> Trainer:
     """The training of a student, which can stop after any epoch and go on later.
 
@@ -135,14 +140,14 @@ def student_trainer(
         taught: at least one sample, else BadInput.
         config: how weights move.
         rng: orders the samples; nothing else may draw from it.
-        moving: seed of how images are moved at each step, whose answers stay; None: they are not.
-            Never for tables.
+        changed: what is done to inputs at each step, whose answers stay; None: nothing.
+        seed: of that.
     """
 
     def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         x = taught.samples.inputs(at)
-        if moving is not None:
-            x = moved(x, stream(moving, "moved", step))
+        if changed is not None:
+            x = CHANGES[changed](x, stream(seed, changed, step))
         return x, taught.targets[at]
 
     return Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches)
@@ -206,6 +211,22 @@ def moved(x: Float[Tensor, "n c h w"], rng: np.random.Generator) -> Float[Tensor
     padded = F.pad(x, (wide, wide, tall, tall), mode="reflect")
     image, channel = torch.arange(n)[:, None, None, None], torch.arange(channels)[:, None, None]
     return padded[image, channel, rows[:, None, :, None], cols[:, None, None, :]]
+
+
+def thinned(x: Float[Tensor, "n c h w"], rng: np.random.Generator) -> Float[Tensor, "n c h w"]:
+    """Feature maps without some channels, as dropout does it: the others are larger.
+
+    Few pictures do not tell which of an encoder's channels to rely on.
+    """
+    kept = torch.from_numpy(rng.random(x.shape[:2]) >= THINNED)[:, :, None, None]
+    return x * kept / (1 - THINNED)
+
+
+Change = Literal["moved", "thinned"]
+CHANGES: Mapping[Change, Callable[[Tensor, np.random.Generator], Tensor]] = {
+    "moved": moved,
+    "thinned": thinned,
+}
 
 
 def made_of_two(

@@ -105,6 +105,7 @@ def searches(run: RunFacts) -> list[Searched]:
 
 def _searched(named: Sequence[tuple[str, SearchRecord]], spec: NetworkSpec | None) -> Searched:
     names, records = zip(*named, strict=True)
+    spec = spec and records[0].spec_from(spec)
     r, taken = records[0].result, {record.genome for record in records}
     sites = names_text(names)
     generations = [Generation(number=g.generation, best=g.best, mean=g.mean) for g in r.records]

@@ -83,6 +83,7 @@ def finish(site: Site, state: JoinedState) -> None:
             genome=network.genome,
             spec=network.spec,
             notes=dict(network.notes),
+            trunk=network.trunk,
         )
     shared = state.check_joined()
     heads = {"shared": shared, **public_heads(site)}

@@ -12,6 +12,7 @@ they may be shown. Where `privacy.network` is "stays" it learns from the site's 
 without noise: then it must not be. Nothing that is common to sites has seen either.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,13 +24,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dprbft.config.schema import RunConfig
+from dprbft.methods.joined.inputs import (
+    as_read,
+    learnt_from,
+    network_facts,
+    network_spec,
+    own_as_read,
+    trunk_for,
+)
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.methods.joined.student import (
     Lessons,
     answers_to,
     are_few,
     are_photographs,
-    learnt_from,
     lessons_of,
     made_of_these,
     taught_to_student,
@@ -45,6 +53,7 @@ from panas.training.checkpoint import SavedNetwork
 from panas.training.common import CommonTraining, Weights, load, wanted
 from panas.training.distillation import (
     STUDENT,
+    Change,
     SoftSamples,
     distil,
     long_enough,
@@ -140,7 +149,7 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
         teach_last_layer(network.bottom, network.head, maps, answers, config=LAST, rng=rng)
     if site.config.stays:
         _from_own_samples(site, network, _stream(site, "student, own samples"))
-    return _if_finite(network)
+    return _finished(site, network)
 
 
 def _of_own_samples(site: Site, state: JoinedState) -> SavedNetwork | None:
@@ -155,7 +164,7 @@ def _of_own_samples(site: Site, state: JoinedState) -> SavedNetwork | None:
         config = _for(site, site.config.training.student_steps, len(own))
         distil(network.bottom, network.head, SoftSamples(own, answers), config=config, rng=rng)
     _from_own_samples(site, network, rng)
-    return _if_finite(network)
+    return _finished(site, network)
 
 
 def lone_network(site: Site) -> SavedNetwork | None:
@@ -166,7 +175,7 @@ def lone_network(site: Site) -> SavedNetwork | None:
     weights = _in_common(site, _of_labels(site)) if len(site.public) else {}
     network = _network(site, weights)
     _from_own_samples(site, network, _stream(site, "lone network"))
-    return _if_finite(network)
+    return _finished(site, network)
 
 
 def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
@@ -179,12 +188,12 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
     def training(genome: Genome) -> CommonTraining:
         return CommonTraining(
             genome=genome,
-            spec=site.spec,
+            spec=network_spec(site),
             taught=taught,
             config=_for(site, steps, len(lessons.z)),
             seed=site.config.seed,
             device=str(site.device),
-            moves=are_photographs(site.facts) and not are_few(site.facts, inputs),
+            changed=_changed(site, inputs),
             folder=site.common,
             # All else that decides a search's training decides the answers as well.
             origin=f"{search.optimizer}, {search.student_steps}" if searched else "",
@@ -194,15 +203,22 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
     return training
 
 
+def _changed(site: Site, inputs: int) -> Change | None:
+    """How students are shown so many public samples."""
+    if trunk_for(site):
+        return "thinned"
+    return "moved" if are_photographs(site.facts) and not are_few(site.facts, inputs) else None
+
+
 def _of_labels(site: Site) -> Training:
     """How a genome's network learns the labels of public samples."""
-    public = replace(site.public, groups=None, part=None)
+    public = as_read(site, replace(site.public, groups=None, part=None))
     taught = SoftSamples(public, F.one_hot(public.y, public.classes).float())
 
     def training(genome: Genome) -> CommonTraining:
         return CommonTraining(
             genome=genome,
-            spec=site.spec,
+            spec=network_spec(site),
             taught=taught,
             config=long_enough(STUDENT, len(public), site.config.training.student_steps),
             seed=site.config.seed,
@@ -246,14 +262,15 @@ def _for(site: Site, steps: int, samples: int) -> OptimizerConfig:
 
 def _network(site: Site, weights: Weights) -> SavedNetwork:
     """A network of the site's genome with these weights; untrained without any."""
-    genome, spec = SearchRecord.read(site.home).genome, site.spec
+    genome, spec = SearchRecord.read(site.home).genome, network_spec(site)
     rng = stream(site.config.seed, "untrained", str(genome))
     bottom, head = spec.network(genome, rng, site.device)
     if weights:
         load(bottom, head, weights)
     promise = site.config.privacy.network if site.budget.private else "unprotected"
-    about = {"client": site.id, "round": ROUND, "network": promise}
-    return SavedNetwork(bottom, head, genome, spec, about | {"facts": site.facts.to_json()})
+    facts = network_facts(site).to_json()
+    about = {"client": site.id, "round": ROUND, "network": promise, "facts": facts}
+    return SavedNetwork(bottom, head, genome, spec, about)
 
 
 def _stream(site: Site, purpose: str) -> np.random.Generator:
@@ -263,9 +280,9 @@ def _stream(site: Site, purpose: str) -> np.random.Generator:
 def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generator) -> None:
     """Train in place without noise, if there are samples; images are moved a little each time."""
     config = replace(site.config.training.warm, train_head=site.spec.head_moves)
-    own, seed = site.data.train, int(rng.integers(2**32))
-    if not len(own):
+    if not len(site.data.train):
         return
+    own, seed = own_as_read(site, site.data.train), int(rng.integers(2**32))
 
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
@@ -274,9 +291,10 @@ def _from_own_samples(site: Site, started: SavedNetwork, rng: np.random.Generato
     fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
-def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
-    """The network, to predict with; None if its training diverged: the site does without it."""
-    modules = (trained.bottom, trained.head)
-    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
+def _finished(site: Site, trained: SavedNetwork) -> SavedNetwork | None:
+    """The whole network, to predict with; None if its training diverged: the site does without."""
+    bottom, head, kept = trained.bottom.cpu().eval(), trained.head.cpu().eval(), trunk_for(site)
+    if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
         return None
-    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
+    trunk = copy.deepcopy(kept.trunk).cpu() if kept else None
+    return replace(trained, bottom=bottom, head=head, trunk=trunk)

@@ -11,6 +11,7 @@ from dprbft.methods.joined import secure_sum
 from dprbft.methods.joined.budget import planned_release
 from dprbft.methods.joined.exchange import join
 from dprbft.methods.joined.finish import finish
+from dprbft.methods.joined.inputs import before
 from dprbft.methods.joined.residual import with_residual
 from dprbft.methods.joined.state import ROUND, JoinedState
 from dprbft.methods.joined.student_search import search_student
@@ -37,7 +38,8 @@ def search_student_network(site: Site) -> SearchRecord:
     """Step 3: the architecture of the site's network."""
     JoinedState.read(site).check_joined()  # before anything is charged
     reads = site.config.privacy.mode.reads_samples
-    return search(site, (lambda histogram, plan: search_student(site, plan)) if reads else None)
+    searching = (lambda histogram, plan: search_student(site, plan)) if reads else None
+    return search(site, searching, before(site))
 
 
 def take_answer(site: Site, content: bytes) -> None:

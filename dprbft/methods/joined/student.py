@@ -11,13 +11,14 @@ Privacy: answers to public samples are post-processing of what the ledger covers
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dprbft.methods.joined.inputs import as_read, without_embeddings
 from dprbft.methods.joined.residual import head_of, public_heads
 from dprbft.methods.joined.state import JoinedState
 from dprbft.paths import embeddings_folder
@@ -25,7 +26,7 @@ from dprbft.site.directory import read_site
 from dprbft.site.embeddings import site_encoder
 from dprbft.site.site import Site
 from panas.data.facts import Facts
-from panas.data.samples import Samples, concat, digest
+from panas.data.samples import Samples, digest
 from panas.features.encoders.cache import with_embeddings
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_tensors, write_tensors
@@ -69,7 +70,7 @@ def lessons_of(site: Site, inputs: Samples) -> Lessons:
         inputs: at least one public sample.
     """
     if not (site.facts.are_rows or are_few(site.facts, len(inputs))):
-        return Lessons(without_embeddings(inputs), site.rows(inputs).z)
+        return Lessons(as_read(site, inputs), site.rows(inputs).z)
     path = site.common / f"made-{digest(inputs)[:32]}.safetensors"
     with exclusive(path):
         if not path.is_file():
@@ -78,7 +79,8 @@ def lessons_of(site: Site, inputs: Samples) -> Lessons:
             write_tensors(path, {"x": made.x, "z": site.rows(in_common(site, made)).z}, {})
         kept, _ = read_tensors(path)
     x = kept["x"]
-    return Lessons(Samples(x, torch.zeros(len(x), dtype=torch.int64), inputs.classes), kept["z"])
+    made = Samples(x, torch.zeros(len(x), dtype=torch.int64), inputs.classes)
+    return Lessons(as_read(site, made), kept["z"])
 
 
 def made_of_these(facts: Facts, inputs: Samples, rng: np.random.Generator) -> Samples:
@@ -93,11 +95,6 @@ def made_of_these(facts: Facts, inputs: Samples, rng: np.random.Generator) -> Sa
         return rows_of_rows(inputs, Layout.of(facts), ROWS, rng)
     few = MANY if facts.encoder else PICTURES  # an encoder takes its time
     return pictures_of_two(without_embeddings(inputs), few, rng)
-
-
-def without_embeddings(samples: Samples) -> Samples:
-    """The samples as networks read them."""
-    return replace(samples, embeddings=None, files=None)
 
 
 def in_common(site: Site, samples: Samples) -> Samples:
@@ -151,12 +148,6 @@ def rows_teacher(site: Site, state: JoinedState) -> Teacher:
     )
     beforehand = weighed(candidates, none, {})
     return lambda x: beforehand.probabilities_of(x).float()
-
-
-def learnt_from(site: Site) -> Samples:
-    """Public samples, whose labels are not looked at, and those without any."""
-    parts = [replace(part, groups=None, part=None) for part in (site.public, site.unlabelled)]
-    return concat([part for part in parts if len(part)] or parts[:1])
 
 
 Asked = Samples | Float[Tensor, "n c h w"]

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from dprbft.methods.joined.inputs import as_read, before, learnt_from, network_spec
 from dprbft.methods.joined.state import JoinedState
 from dprbft.methods.joined.student import (
     MANY,
     AnyTeacher,
     are_few,
     encoding_once,
-    learnt_from,
     shared_teacher,
 )
 from dprbft.site.site import Site
@@ -141,7 +141,9 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     problem = SearchProblem(plan.space, alike, plan.size, prior, plain)
     rng = stream(site.config.seed, "students")
     result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
-    chosen = chosen_for(result, replace(alike, histogram=torch.tensor(state.histogram)))
+    first = before(site)
+    own = replace(alike, histogram=torch.tensor(state.histogram))
+    chosen = chosen_for(result, own, first.layer.macs if first else 0)
     want(site.common, chosen.best)
     return chosen
 
@@ -159,7 +161,7 @@ def common_fitness(site: Site, state: JoinedState) -> AgreementFitness:
         taught=taught,
         held_out=held_out,
         histogram=torch.ones(site.spec.classes),
-        spec=site.spec,
+        spec=network_spec(site),
         optimizer=long_enough(search.optimizer, len(taught), search.student_steps),
         seed=site.config.seed,
         site=site.id,
@@ -185,12 +187,14 @@ def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples,
             for part, n in zip(parts, MADE_ROWS, strict=True)
         )
     elif are_few(site.facts, len(inputs)):
-        first, last = (
+        made = (
             made_of(part, n, teacher=encoding_once(site, ask), rng=rng)
             for part, n in zip(parts, MADE, strict=True)
         )
+        first, last = (SoftSamples(as_read(site, m.samples), m.targets) for m in made)
     else:
-        first, last = (SoftSamples(part, ask(part)) for part in parts)
+        read = as_read(site, inputs)
+        first, last = (SoftSamples(read.take(at), ask(inputs.take(at))) for at in (taught, rest))
     return first, last
 
 

@@ -30,7 +30,8 @@ def draw_search(home: Path, record: SearchRecord, config: RunConfig, spec: Netwo
         taken=(record.genome, record.fitness) if config.serves_all("search") else None,
     )
     write_bytes(history_picture(home), picture)
-    write_bytes(network_picture(home), drawing(record.genome, spec, record.fitness))
+    network = drawing(record.genome, record.spec_from(spec), record.fitness)
+    write_bytes(network_picture(home), network)
 
 
 def draw_tuning(home: Path, record: TuningRecord) -> None:

@@ -1,13 +1,14 @@
 """What the search and tuning of a site leave: the `best.json` in its folders."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dprbft.paths import search_file, tune_file
 from panas.architecture.cost import Cost, LayerCost
 from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.evolution.records import Evaluation, EvolutionResult, GenerationRecord
 from panas.runtime.store import read_json, write_json
 from panas.tuning.space import DPSGDSettings
@@ -20,6 +21,9 @@ PLANNED_NOISE = 1e-6
 """Stands for a noise multiplier that is left to the plan; it is never used as one."""
 
 
+TRUNK = "encoder's first layers"  # their line of a cost table
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
     """A site's architecture, and how it was found."""
@@ -29,7 +33,7 @@ class SearchRecord:
     histogram: list[float] | None  # noised, of labels, that the search followed; None without one
     result: EvolutionResult = field(repr=False)
     cost: Cost  # of the winner's network
-    cost_table: list[LayerCost] = field(repr=False)  # the same by layer
+    cost_table: list[LayerCost] = field(repr=False)  # the same by layer, a trunk's first
 
     @property
     def genome(self) -> Genome:
@@ -40,6 +44,14 @@ class SearchRecord:
     def fitness(self) -> float:
         """The winner's fitness."""
         return self.result.fitness
+
+    def spec_from(self, spec: NetworkSpec) -> NetworkSpec:
+        """What the genome's blocks read, where `spec` says what the whole network reads."""
+        first = self.cost_table[0]
+        if first.name != TRUNK:
+            return spec
+        c, h, w = first.out_shape
+        return replace(spec, shape=(c, h, w))
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""

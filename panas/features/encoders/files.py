@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 from torch.export.passes import move_to_device_pass
 
 from panas.data.encoder import EncoderFacts, Shape
@@ -112,6 +113,7 @@ def _loaded(
     path, kind = Path(file), Path(file).suffix.lower()
     content = path.read_bytes()
     architecture = given.partition(":")[0] if ":" in given else ""
+    network: Network
     try:
         if architecture and kind in WEIGHTS:
             network, own, embedded = _torchvision(architecture, path, content, device)
@@ -197,8 +199,7 @@ def _program(content: bytes, device: str) -> Loaded:
             "expected a program of torch.export alone, got one with machine code or pickled "
             f"objects ({code:.80}); save it with torch.export.save"
         )
-    with _only_weights():
-        program = torch.export.load(io.BytesIO(content))
+    program = _loaded_program(content)
     inputs = program.graph_signature.user_inputs
     nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in inputs]
     if len(nodes) != 1:
@@ -207,6 +208,25 @@ def _program(content: bytes, device: str) -> Loaded:
     if device != "cpu":  # with the constants that it makes on its way
         program = move_to_device_pass(program, device)
     return program.module(), _fixed(sizes), embedded
+
+
+def _loaded_program(content: bytes) -> ExportedProgram:
+    with _only_weights():
+        return torch.export.load(io.BytesIO(content))
+
+
+def exported(given: str, facts: EncoderFacts) -> ExportedProgram:
+    """The program of an encoder of torch, which `load_encoder` has read before.
+
+    Args:
+        given: as for `load_encoder`; no ONNX.
+        facts: of the encoder.
+    """
+    path = encoder_path(given)
+    if facts.kind == "program":
+        return _loaded_program(path.read_bytes())
+    network, _, _ = _torchvision(given.partition(":")[0], path, path.read_bytes(), "cpu")
+    return torch.export.export(network, (torch.zeros(1, *facts.shape),))
 
 
 def _fixed(sizes: Any) -> Shape | None:
@@ -261,7 +281,9 @@ def _providers(there: Sequence[str], device: str) -> list[str | tuple[str, dict[
     return [(CUDA, options), CPU]
 
 
-def _torchvision(architecture: str, path: Path, content: bytes, device: str) -> Loaded:
+def _torchvision(
+    architecture: str, path: Path, content: bytes, device: str
+) -> tuple[nn.Module, None, str]:
     from torchvision.models import get_model, list_models
 
     if architecture not in list_models():

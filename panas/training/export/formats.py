@@ -62,11 +62,18 @@ def export(saved: SavedNetwork, form: Format, promise: Mapping[str, Any]) -> byt
 def about_of(saved: SavedNetwork, promise: Mapping[str, Any]) -> dict[str, Any]:
     """What a file says of its network: genome, sizes, facts and promise, and nothing else."""
     notes = {"facts": saved.facts.to_json(), **promise}
-    return network_record(saved.bottom, saved.head, saved.genome, saved.spec, notes)[1]
+    return _record(saved, notes)[1]
+
+
+def _record(
+    saved: SavedNetwork, notes: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    s = saved
+    return network_record(s.bottom, s.head, s.genome, s.spec, notes, s.trunk)
 
 
 def _safetensors(saved: SavedNetwork, about: dict[str, Any]) -> bytes:
-    weights, _ = network_record(saved.bottom, saved.head, saved.genome, saved.spec, {})
+    weights, _ = _record(saved, {})
     content = pack_tensors(weights, {"network": json.dumps(about)})
     tensors, notes = unpack_tensors(content, Path("the export"))
     blocks = [block for block in saved.genome.blocks if not isinstance(block, BUILT_IN)]

@@ -141,7 +141,7 @@ class Program(nn.Module):
 
     Args:
         prepare: raw samples to the network's inputs.
-        bottom: inputs to the representation.
+        bottom: inputs to the representation; a trunk is part of it.
         head: representation to logits.
     """
 
@@ -158,7 +158,8 @@ def program_of(saved: SavedNetwork) -> Program:
     """The program of a network; BadInput for one saved without facts."""
     facts = saved.facts
     prepare = Rows(facts.columns) if facts.columns else Pixels(facts)
-    return Program(prepare, saved.bottom, saved.head).eval()
+    bottom = nn.Sequential(saved.trunk, saved.bottom) if saved.trunk else saved.bottom
+    return Program(prepare, bottom, saved.head).eval()
 
 
 def input_name(facts: Facts) -> str:

@@ -78,11 +78,12 @@ class Candidates:
         if self.logistic:
             results["logistic"] = self.logistic.logits(x)
         if self.network:
-            net = self.network.network
-            device = next(net.parameters()).device
-            results["network"] = z.new_zeros(len(x), len(self.log_prior))
-            for part, rows in zip(x.split(BATCH), results["network"].split(BATCH), strict=True):
-                rows[:] = net(filled(part, BATCH).to(device)).cpu()[: len(part)]
+            net, results["network"] = self.network, z.new_zeros(len(x), len(self.log_prior))
+            blocks = nn.Sequential(net.bottom, net.head)
+            device = next(blocks.parameters()).device
+            for at in torch.arange(len(x)).split(BATCH):
+                part = filled(net.read(samples, at), BATCH).to(device)
+                results["network"][at] = blocks(part).cpu()[: len(at)]
         return results
 
 
@@ -133,7 +134,7 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
     c = predictor.candidates
     weights, network = dict[str, Tensor](), None
     if n := c.network:
-        weights, network = network_record(n.bottom, n.head, n.genome, n.spec, {})
+        weights, network = network_record(n.bottom, n.head, n.genome, n.spec, {}, n.trunk)
     parts = {
         "map": c.phi.arrays(),
         "head": c.heads,

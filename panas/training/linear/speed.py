@@ -38,7 +38,7 @@ def latency_of(
     if c.network is None:
         return None
     network, others = c.network.network.eval(), replace(c, network=None)
-    x = torch.zeros(1, *c.network.spec.shape)
+    x = torch.zeros(1, *c.network.shape)
 
     def milliseconds(work: Callable[[], object]) -> float:
         work()

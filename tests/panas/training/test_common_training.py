@@ -16,7 +16,7 @@ from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import Busy, exclusive
 from panas.training import common as module
 from panas.training.common import CommonTraining, load, want, wanted
-from panas.training.distillation import SoftSamples, student_trainer
+from panas.training.distillation import Change, SoftSamples, student_trainer
 from panas.training.last_layer import averaged_maps
 from panas.training.sgd import OptimizerConfig, Trainer
 
@@ -34,7 +34,7 @@ def taught(seed: int = 4) -> SoftSamples:
     return SoftSamples(replace(samples, x=large), answers.softmax(1))
 
 
-def training(folder: Path, moves: bool = False) -> CommonTraining:
+def training(folder: Path, changed: Change | None = None) -> CommonTraining:
     lessons = taught()
     return CommonTraining(
         genome=GENOME,
@@ -43,7 +43,7 @@ def training(folder: Path, moves: bool = False) -> CommonTraining:
         config=CONFIG,
         seed=3,
         device="cpu",
-        moves=moves,
+        changed=changed,
         folder=folder,
     )
 
@@ -109,21 +109,22 @@ def test_a_death_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert training(tmp_path).left == 0
 
 
-@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("changed", [None, "moved", "thinned"])
 @pytest.mark.parametrize("parts", [1, 2, 3, 8])
 def test_parts_change_nothing(
-    parts: int, moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: int, changed: Change | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = training(tmp_path / "whole", moves)
+    whole = training(tmp_path / "whole", changed)
     rng = stream(whole.seed, "common student", str(GENOME), "")
     bottom, head = whole.spec.network(GENOME, rng)
     config = replace(CONFIG, train_head=whole.spec.head_moves)
     with one_thread():
-        moving = whole.seed if moves else None
-        trainer = student_trainer(bottom, head, whole.taught, config=config, rng=rng, moving=moving)
+        trainer = student_trainer(
+            bottom, head, whole.taught, config=config, rng=rng, changed=changed, seed=whole.seed
+        )
         trainer.run(config.epochs)
     monkeypatch.setattr(module, "PARTS", parts)
-    weights = training(tmp_path, moves).weights()
+    weights = training(tmp_path, changed).weights()
     expected = torch.nn.Sequential(bottom, head).state_dict()
     assert all(torch.equal(weights[name], t) for name, t in expected.items())
     assert weights.keys() == expected.keys()
@@ -140,7 +141,9 @@ def test_it_begins_where_the_search_has_left_a_network(tmp_path: Path) -> None:
     assert not torch.equal(nothing["0.adapt.weight"], first["0.adapt.weight"])
 
 
-@pytest.mark.parametrize("what", ["genome", "spec", "taught", "config", "seed", "moves", "origin"])
+@pytest.mark.parametrize(
+    "what", ["genome", "spec", "taught", "config", "seed", "changed", "origin"]
+)
 def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> None:
     base = training(tmp_path)
     others = {
@@ -149,7 +152,7 @@ def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> N
         "taught": taught(5),
         "config": replace(CONFIG, batch_size=5),
         "seed": 4,
-        "moves": True,
+        "changed": "moved",
         "origin": "another",
     }
     assert replace(base, **{what: others[what]}).key != base.key

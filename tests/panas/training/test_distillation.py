@@ -17,8 +17,10 @@ from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.distillation import (
+    CHANGES,
     STEPS,
     STUDENT,
+    Change,
     SoftSamples,
     distil,
     long_enough,
@@ -72,30 +74,33 @@ def test_a_step_descends_the_cross_entropy_to_the_answers() -> None:
     torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("moving", [None, 3])
-def test_labels_are_not_read(moving: int | None) -> None:
+@pytest.mark.parametrize("changed", [None, "moved", "thinned"])
+def test_labels_are_not_read(changed: Change | None) -> None:
     lesson = taught()
     other = replace(lesson, samples=replace(lesson.samples, y=2 - lesson.samples.y))
     ends = []
     for lessons in (lesson, other):
         bottom, head = networks()
         rng = np.random.default_rng(1)
-        student_trainer(bottom, head, lessons, config=CONFIG, rng=rng, moving=moving).run(4)
+        student_trainer(bottom, head, lessons, config=CONFIG, rng=rng, changed=changed).run(4)
         ends.append(flat(bottom, head))
     assert torch.equal(*ends)
 
 
-def test_pictures_that_move_keep_their_answers() -> None:
-    """Weights after two steps, against torch's own descent on the moved pictures."""
+@pytest.mark.parametrize("changed", ["moved", "thinned"])
+def test_inputs_that_change_keep_their_answers(changed: Change) -> None:
+    """Weights after two steps, against torch's own descent on the changed inputs."""
     config = OptimizerConfig(learning_rate=0.3, batch_size=15, epochs=2)
     (bottom, head), (b, h), lesson = networks(), networks(), taught()
     rng = np.random.default_rng(1)
-    student_trainer(bottom, head, lesson, config=config, rng=rng, moving=5).run(2)
+    student_trainer(
+        bottom, head, lesson, config=config, rng=rng, changed=changed, seed=5
+    ).run(2)
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.3)
     orders, seen = np.random.default_rng(1), list[torch.Tensor]()
     for step in range(2):
         at = torch.from_numpy(orders.permutation(15))
-        seen.append(moved(lesson.samples.inputs(at), stream(5, "moved", step)))
+        seen.append(CHANGES[changed](lesson.samples.inputs(at), stream(5, changed, step)))
         optimiser.zero_grad()
         F.cross_entropy(h(b(seen[-1])), lesson.targets[at]).backward()
         optimiser.step()
