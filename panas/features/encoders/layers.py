@@ -50,15 +50,18 @@ def trunk_of(given: str, facts: EncoderFacts, most: int = BYTES) -> Trunk | None
     """
     layers = _READERS[facts.kind](given, facts) if facts.kind in _READERS else Layers()
     shapes = list(_shapes(layers, facts))
-    for k in reversed(range(len(shapes))):
-        c, h, w = shapes[k] if len(shapes[k]) == 3 else (0, 0, 0)
+    for k, shape in reversed([*enumerate(shapes)]):
         convolutions = sum(step.op == "conv" for step in layers.steps[: k + 1])
-        if min(h, w) < 2 or convolutions < LEAST or not _ends(layers, k):
-            continue
-        trunk = _built(layers, facts, k, (c, h, w))
-        if trunk.bytes + FIRST * c <= most:
-            return trunk
+        if _is_map(shape) and convolutions >= LEAST and _ends(layers, k):
+            trunk = _built(layers, facts, k, (shape[0], shape[1], shape[2]))
+            if trunk.bytes + FIRST * shape[0] <= most:
+                return trunk
     return None
+
+
+def _is_map(shape: tuple[int, ...]) -> bool:
+    """Whether a value has places that blocks can compare."""
+    return len(shape) == 3 and min(shape[1:]) > 1
 
 
 def _ends(layers: Layers, k: int) -> bool:

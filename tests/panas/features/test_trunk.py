@@ -1,0 +1,185 @@
+"""An encoder's first layers: what they compute, where they end, and what their record keeps."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from deep_encoder import SIDE, Deep, draw_statistics, write_deep
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torchvision.models import get_model
+
+from panas.data.samples import Samples
+from panas.features.encoders import layers as module
+from panas.features.encoders.files import load_encoder
+from panas.features.encoders.layers import BYTES, FIRST, trunk_of
+from panas.features.encoders.trunk import Trunk, restored
+from panas.runtime.errors import BadInput
+
+ROUNDED = 0.03  # of a value's norm, by weights of 8 bits
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = tmp_path_factory.mktemp("trunks")
+    write_deep(result / "deep.pt2")
+    write_deep(result / "deep.onnx")
+    return result
+
+
+def pictures(n: int = 5) -> Samples:
+    rng = np.random.default_rng(n)
+    x = torch.from_numpy(rng.integers(256, size=(n, 3, SIDE, SIDE), dtype=np.uint8))
+    return Samples(x, torch.zeros(n, dtype=torch.int64), 2)
+
+
+def trunk_in(path: Path | str, most: int = BYTES) -> Trunk | None:
+    return trunk_of(str(path), load_encoder(str(path)).facts, most)
+
+
+def apart(got: Tensor, wanted: Tensor) -> float:
+    return float((got - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("name", ["deep.pt2", "deep.onnx"])
+def test_a_trunk_computes_what_the_encoder_does(name: str, folder: Path) -> None:
+    trunk = trunk_in(folder / name, 16 * FIRST + 3000)
+    assert trunk is not None
+    x = pictures().inputs()
+    normalised = ((x + 1) / 2 - trunk.mean) / trunk.std
+    assert trunk.shape == (16, 8, 8)
+    with torch.no_grad():
+        assert apart(trunk.last(x), Deep().maps(normalised)) < ROUNDED
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet18",
+        pytest.param("mobilenet_v3_small", marks=pytest.mark.slow),
+        pytest.param("efficientnet_b0", marks=pytest.mark.slow),
+        pytest.param("regnet_y_400mf", marks=pytest.mark.slow),
+    ],
+)
+def test_layers_of_a_whole_network_make_its_vector(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = get_model(name, weights=None).eval()
+        draw_statistics(network)
+    path = tmp_path / "weights.safetensors"
+    save_file({k: v.contiguous() for k, v in network.state_dict().items()}, path)
+    (tmp_path / "encoder.toml").write_text("size = 64\n")
+    given = f"{name}:{path}"
+    encoder = load_encoder(given)
+    monkeypatch.setattr(module, "_ends", lambda layers, k: k == len(layers.steps) - 1)
+    monkeypatch.setattr(module, "_is_map", lambda shape: True)
+    trunk = trunk_of(given, encoder.facts, 1 << 40)
+    assert trunk is not None
+    x = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert apart(trunk.last(2 * x - 1).flatten(), encoder.vector(x[0])) < ROUNDED
+
+
+def test_it_ends_where_one_value_holds_all_and_as_deep_as_bytes_allow(folder: Path) -> None:
+    path = folder / "deep.pt2"
+    whole, less = trunk_in(path), trunk_in(path, 16 * FIRST + 3000)
+    assert whole is not None
+    assert less is not None
+    assert whole.shape == (32, 8, 8)
+    assert less.shape == (16, 8, 8)
+    assert less.bytes + FIRST * 16 <= 16 * FIRST + 3000
+    # Below it comes the sum, before which two values are needed.
+    sums = trunk_in(path, less.bytes + FIRST * 16 - 1)
+    assert sums is not None
+    assert sums.steps[-1].op == "add"
+    assert trunk_in(path, 1000) is None  # too few convolutions
+
+
+def test_a_layer_that_nobody_knows_ends_the_trunk(tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.plain = Deep()
+
+        def forward(self, x: Tensor) -> Tensor:
+            last: Tensor = self.plain.last(self.plain.maps(x).erf())
+            return last.mean((2, 3))
+
+    x = torch.zeros(1, 3, SIDE, SIDE)
+    torch.export.save(torch.export.export(Odd(), (x,)), tmp_path / "odd.pt2")
+    trunk = trunk_in(tmp_path / "odd.pt2")
+    assert trunk is not None
+    assert trunk.shape == (16, 8, 8)
+
+
+def test_an_encoder_of_no_feature_maps_has_none(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 8)).eval()
+    program = torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),))
+    torch.export.save(program, tmp_path / "flat.pt2")
+    assert trunk_in(tmp_path / "flat.pt2") is None
+
+
+def settled(folder: Path) -> Trunk:
+    trunk = trunk_in(folder / "deep.pt2")
+    assert trunk is not None
+    trunk.settle(pictures(9))
+    return trunk
+
+
+def test_maps_are_scaled_by_public_pictures_and_bounded(folder: Path) -> None:
+    trunk, public = settled(folder), pictures(9)
+    with torch.no_grad():
+        last = trunk.last(public.inputs())
+    mean, spread = last.mean((0, 2, 3)), last.std((0, 2, 3))
+    z = (last - mean[:, None, None]) / (3 * spread[:, None, None])
+    with torch.no_grad():
+        torch.testing.assert_close(trunk(public.inputs()), z.clamp(-1, 1), rtol=1e-4, atol=1e-4)
+    bytes_ = trunk.of(public).float() / 127.5 - 1
+    assert (bytes_ - z.clamp(-1, 1)).abs().max() <= 1 / 127.5
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
+def test_maps_of_any_numbers_are_bounded(value: float, folder: Path) -> None:
+    x = torch.full((1, 3, SIDE, SIDE), value)
+    with torch.no_grad():
+        maps = settled(folder)(x)
+    assert maps.isfinite().all()
+    assert maps.abs().max() <= 1
+
+
+def test_it_takes_pictures_of_any_size_and_one_channel(folder: Path) -> None:
+    trunk = settled(folder)
+    with torch.no_grad():
+        assert trunk(torch.zeros(2, 1, 8, 8)).shape == (2, *trunk.shape)
+        assert trunk(torch.zeros(2, 4, 50, 40)).shape == (2, *trunk.shape)
+
+
+def test_its_record_and_weights_build_it_again(folder: Path) -> None:
+    trunk = settled(folder)
+    about = json.loads(json.dumps(trunk.to_json()))
+    again = restored(about, trunk.state_dict())
+    with torch.no_grad():
+        x = pictures().inputs()
+        assert torch.equal(again(x), trunk(x))
+    assert again.bytes == trunk.bytes
+    weights = [t for name, t in trunk.state_dict().items() if name.startswith("weight")]
+    assert {t.dtype for t in weights if t.dim() == 4} == {torch.int8}
+
+
+@pytest.mark.parametrize("damage", ["op", "missing", "weights"])
+def test_another_record_is_refused(damage: str, folder: Path) -> None:
+    trunk = settled(folder)
+    about, weights = trunk.to_json(), dict(trunk.state_dict())
+    if damage == "op":
+        about["steps"][0] = about["steps"][0] | {"op": "eval"}
+    elif damage == "missing":
+        del about["steps"]
+    else:
+        del weights["weight0"]
+    with pytest.raises(BadInput):
+        restored(about, weights)
