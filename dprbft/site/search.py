@@ -21,6 +21,7 @@ from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.facts import Facts
+from panas.evolution.fitness import HARDLY
 from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
@@ -32,6 +33,10 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 """A search by its plan, on samples in the frequencies of a label histogram."""
 
 
+WHOLE = 1_000_000  # bytes of a network with layers before a genome's
+BROADER = 2  # times as wide are blocks behind these
+
+
 @dataclass(frozen=True)
 class Before:
     """Fixed layers that the blocks of every genome come after."""
@@ -41,14 +46,20 @@ class Before:
     milliseconds: float  # of one sample
 
     def within(self, limits: Constraints) -> Constraints:
-        """What is left of limits; multiply-accumulates bound a genome's blocks alone."""
-        p, b, ms = limits.parameters, limits.bytes, limits.latency_ms
-        return replace(
-            limits,
+        """What is left for a genome's blocks: as many bytes as make `WHOLE`, unless a limit says
+        otherwise. What is little beside these layers may be added to a limit of operations."""
+        p, macs, ms = limits.parameters, limits.macs, limits.latency_ms
+        return Constraints(
             parameters=p and max(1, p - self.layer.parameters),
-            bytes=b and max(1, b - self.layer.bytes),
+            macs=macs and macs + int(HARDLY * self.layer.macs),
+            bytes=max(1, (limits.bytes or WHOLE) - self.layer.bytes),
             latency_ms=ms and max(0.001, ms - self.milliseconds),
         )
+
+    def space(self, space: SearchSpace) -> SearchSpace:
+        """The space of their maps, which have more channels than pictures."""
+        widths = tuple(BROADER * width for width in space.widths)
+        return replace(space, shape=self.spec.shape, widths=widths)
 
 
 def search(
@@ -180,6 +191,7 @@ def search_space(
         bytes=s.max_bytes,
         latency_ms=s.max_latency_ms if table else None,
     )
+    space = s.space(facts.shape, rows=facts.are_rows)
     if before is not None:
-        spec, limits = before.spec, before.within(limits)
-    return limited(s.space(spec.shape, rows=facts.are_rows), spec, limits, table=table)
+        space, spec, limits = before.space(space), before.spec, before.within(limits)
+    return limited(space, spec, limits, table=table)

@@ -20,7 +20,6 @@ from panas.data.batches import batches_of, is_picture
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
 from panas.data.samples import Indices, Samples
-from panas.features.encoders.encoder import pictures_of
 from panas.features.encoders.trunk import Trunk, restored
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, under, write_tensors
@@ -163,7 +162,7 @@ class SavedNetwork(Classifier):
     @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of an image."""
-        return self.trunk.facts.shape if self.trunk else self.spec.shape
+        return self.facts.shape if self.trunk else self.spec.shape
 
     @property
     def classes(self) -> int:
@@ -179,17 +178,13 @@ class SavedNetwork(Classifier):
         A trunk is given one picture at a time: its maps depend on that picture alone, bit for bit.
 
         Args:
-            samples: with a trunk each is read from its own file, where it has one.
-            at: positions of m of them.
+            samples: n of them.
+            at: positions of m of these.
         """
+        x = samples[at] if isinstance(samples, Tensor) else samples.inputs(at)
         if self.trunk is None:
-            return samples[at] if isinstance(samples, Tensor) else samples.inputs(at)
-        if isinstance(samples, Tensor):
-            each = list(samples[at])
-        else:
-            each = [2 * x - 1 for x in pictures_of(samples.take(at), self.trunk.facts)]
-        device = self.trunk.mean.device
-        maps = [self.trunk(x[None].to(device)).cpu() for x in each]
+            return x
+        maps = [self.trunk(each.to(self.trunk.mean.device)).cpu() for each in x.split(1)]
         return torch.cat([torch.empty(0, *self.trunk.shape), *maps])
 
     def probabilities_of(

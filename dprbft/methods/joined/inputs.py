@@ -19,12 +19,13 @@ from statistics import median
 
 import torch
 
+from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Search
 from dprbft.site.directory import read_site
 from dprbft.site.embeddings import encoder_file
 from dprbft.site.results.records import TRUNK
 from dprbft.site.search import Before
-from dprbft.site.site import Site
+from dprbft.site.site import Site, spec_of
 from panas.architecture.cost import LayerCost
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -56,7 +57,11 @@ class Kept:
 
     trunk: Trunk
     milliseconds: float  # of one picture on one thread
-    key: str  # stands for all that decides it
+    key: str  # stands for all that decides it but the run's public samples
+
+    def of(self, samples: Samples, *, mirrored: bool = False) -> Samples:
+        """Samples with maps in the place of pictures; `mirrored` as for `Trunk.of`."""
+        return replace(without_embeddings(samples), x=self.trunk.of(samples, mirrored=mirrored))
 
 
 def trunk_for(site: Site) -> Kept | None:
@@ -65,7 +70,7 @@ def trunk_for(site: Site) -> Kept | None:
     if encoder is None or not site.config.has_networks or not len(public):
         return None
     most, search = _most_bytes(site.config.search), site.config.search
-    decided = [encoder.to_json(), most, search.max_latency_ms, digest(public)]
+    decided = [encoder.to_json(), most, search.max_latency_ms]
     key = hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:32]
     path = site.common / f"trunk-{key}.safetensors"
     with exclusive(path):
@@ -123,36 +128,49 @@ def network_spec(site: Site) -> NetworkSpec:
 def before(site: Site) -> Before | None:
     """What a search is told of the trunk."""
     kept = trunk_for(site)
-    if kept is None:
+    return None if kept is None else _before(kept.trunk, site.spec, kept.milliseconds)
+
+
+def foreseen(config: RunConfig, facts: Facts, file: str) -> Before | None:
+    """The same of a run that has not begun, for a forecast.
+
+    Args:
+        config: of the run.
+        facts: of its data, which have an encoder.
+        file: of the encoder.
+    """
+    if facts.encoder is None or not config.has_networks:
         return None
-    t = kept.trunk
-    return Before(
-        spec=network_spec(site),
-        layer=LayerCost(TRUNK, t.shape, t.parameters_held, t.macs(), t.bytes),
-        milliseconds=kept.milliseconds,
-    )
+    trunk = trunk_of(file, facts.encoder, _most_bytes(config.search))
+    return None if trunk is None else _before(trunk, spec_of(config, facts), 0.0)
 
 
-def network_facts(site: Site) -> Facts:
-    """What is public of the samples, as the site's networks read them."""
-    kept = trunk_for(site)
-    return site.facts if kept is None else replace(site.facts, shape=kept.trunk.facts.shape)
+def _before(trunk: Trunk, spec: NetworkSpec, milliseconds: float) -> Before:
+    held, macs = trunk.parameters_held, trunk.macs()
+    layer = LayerCost(TRUNK, trunk.shape, held, macs, trunk.bytes)
+    return Before(replace(spec, shape=trunk.shape), layer, milliseconds)
 
 
-def as_read(site: Site, public: Samples) -> Samples:
-    """Public samples as networks read them, kept for all sites where that takes time."""
+def as_read(site: Site, public: Samples, *, mirrored: bool = False) -> Samples:
+    """Public samples as networks read them, kept for all sites where that takes time.
+
+    Args:
+        site: whose networks read them.
+        public: the samples.
+        mirrored: left and right change places, where there is a trunk.
+    """
     kept = trunk_for(site)
     if kept is None:
         return without_embeddings(public)
-    path = site.common / f"maps-{kept.key}-{digest(public)[:32]}.safetensors"
+    name = f"maps-{kept.key}-{digest(public)[:32]}{'-mirrored' * mirrored}"
+    path = site.common / f"{name}.safetensors"
     with exclusive(path):
         if not path.is_file():
-            write_tensors(path, {"x": kept.trunk.of(public)}, {})
+            write_tensors(path, {"x": kept.of(public, mirrored=mirrored).x}, {})
         return replace(without_embeddings(public), x=read_tensors(path)[0]["x"])
 
 
 def own_as_read(site: Site, own: Samples) -> Samples:
     """The site's own samples as networks read them; nothing is kept."""
     kept = trunk_for(site)
-    without = without_embeddings(own)
-    return without if kept is None else replace(without, x=kept.trunk.of(own))
+    return without_embeddings(own) if kept is None else kept.of(own)

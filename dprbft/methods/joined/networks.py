@@ -27,7 +27,6 @@ from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.inputs import (
     as_read,
     learnt_from,
-    network_facts,
     network_spec,
     own_as_read,
     trunk_for,
@@ -268,7 +267,7 @@ def _network(site: Site, weights: Weights) -> SavedNetwork:
     if weights:
         load(bottom, head, weights)
     promise = site.config.privacy.network if site.budget.private else "unprotected"
-    facts = network_facts(site).to_json()
+    facts = site.facts.to_json()
     about = {"client": site.id, "round": ROUND, "network": promise, "facts": facts}
     return SavedNetwork(bottom, head, genome, spec, about)
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dprbft.methods.joined.inputs import as_read, without_embeddings
+from dprbft.methods.joined.inputs import as_read, trunk_for, without_embeddings
 from dprbft.methods.joined.residual import head_of, public_heads
 from dprbft.methods.joined.state import JoinedState
 from dprbft.paths import embeddings_folder
@@ -26,7 +26,7 @@ from dprbft.site.directory import read_site
 from dprbft.site.embeddings import site_encoder
 from dprbft.site.site import Site
 from panas.data.facts import Facts
-from panas.data.samples import Samples, digest
+from panas.data.samples import Samples, concat, digest
 from panas.features.encoders.cache import with_embeddings
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_tensors, write_tensors
@@ -70,7 +70,7 @@ def lessons_of(site: Site, inputs: Samples) -> Lessons:
         inputs: at least one public sample.
     """
     if not (site.facts.are_rows or are_few(site.facts, len(inputs))):
-        return Lessons(as_read(site, inputs), site.rows(inputs).z)
+        return _with_mirrored(site, inputs, site.rows(inputs).z)
     path = site.common / f"made-{digest(inputs)[:32]}.safetensors"
     with exclusive(path):
         if not path.is_file():
@@ -80,7 +80,17 @@ def lessons_of(site: Site, inputs: Samples) -> Lessons:
         kept, _ = read_tensors(path)
     x = kept["x"]
     made = Samples(x, torch.zeros(len(x), dtype=torch.int64), inputs.classes)
-    return Lessons(as_read(site, made), kept["z"])
+    return _with_mirrored(site, made, kept["z"])
+
+
+def _with_mirrored(site: Site, samples: Samples, z: Float[Tensor, "n d"]) -> Lessons:
+    """Samples as networks read them; photographs that a trunk reads also mirrored, with the same
+    answers: their maps cannot be moved later."""
+    read = as_read(site, samples)
+    if trunk_for(site) is None or not are_photographs(site.facts):
+        return Lessons(read, z)
+    both = concat([read, as_read(site, samples, mirrored=True)])
+    return Lessons(both, torch.cat([z, z]))
 
 
 def made_of_these(facts: Facts, inputs: Samples, rng: np.random.Generator) -> Samples:

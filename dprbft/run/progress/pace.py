@@ -18,6 +18,7 @@ from statistics import fmean, median
 import torch
 from torch import nn
 
+from dprbft.methods.joined.inputs import foreseen
 from dprbft.run.directory import OpenRun
 from dprbft.run.view import RunView
 from dprbft.site.directory import read_site
@@ -97,14 +98,16 @@ def measured(run: OpenRun, *, workers: int, device: str) -> Pace:
         workers: processes, at least 1.
         device: "cpu" or "cuda".
     """
-    spec, rng = spec_of(run.config, run.view.facts), stream(run.config.seed, "forecast")
-    space = search_space(run.config, run.view.facts, None)
-    view = run.view
-    facts = view.facts  # an encoder's pace is not that of a map
+    config, view, rng = run.config, run.view, stream(run.config.seed, "forecast")
+    facts, (encoder, pictures) = view.facts, _to_encode(view)
+    first = foreseen(config, facts, encoder[0]) if encoder else None
+    spec = first.spec if first else spec_of(config, facts)
+    space = search_space(config, facts, None, first)
+    # An encoder's pace is not that of a map.
     phi = view.feature_map if facts.are_pictures and not facts.encoder else None
-    work = _Work(spec, phi, device, run.config.some_private, run.config.seed, *_to_encode(view))
+    work = _Work(spec, phi, device, config.some_private, config.seed, encoder, pictures)
     count, prior = max(GENOMES, 2 * workers), prior_of(spec.shape)
-    drawn = [random_genome(space, rng) for _ in range(run.config.search.evolution.seeding * count)]
+    drawn = [random_genome(space, rng) for _ in range(config.search.evolution.seeding * count)]
     genomes = sorted(drawn, key=prior, reverse=True)[:count]  # as a search begins
     with Pool(workers, work, preload=("dprbft.methods.serve",)) as pool:
         for _ in pool.map(_ready, range(workers)):

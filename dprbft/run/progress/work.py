@@ -37,6 +37,7 @@ SCORED = 0.03  # of each candidate
 ROUND = 0.1  # of a round, beside training
 MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
+TRUNK = 1.8  # of an encoder's time: its first layers read a public picture and its mirror image
 DECODED = 32  # pictures of a decoder's step
 GENOMES = 3  # that sites choose among them all, about, whose students are trained once each
 
@@ -95,7 +96,8 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
         one = LATER * _training(short, taught, pace)
         groups = stretches(config.search.evolution, shared=config.federation.clients > 1)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
-        search = Cost(each=DRAWN * s, common=common, once=data.made[0] * pace.encoding)
+        read = data.made[0] + TRUNK * data.inputs * bool(data.facts.encoder)
+        search = Cost(each=DRAWN * s, common=common, once=read * pace.encoding)
     else:
         one = NOISE_STEPS * pace.plain(NOISE_BATCH)
         search = Cost(each=DRAWN * s + candidates * one)

@@ -17,10 +17,11 @@ from panas.data.encoder import EncoderFacts
 from panas.features.encoders.files import encoder_path, exported
 from panas.features.encoders.trunk import Step, Trunk
 
-BYTES = 800_000
-"""Of a trunk and of what a first block reads it with: a student of 1 MB has room for both."""
+BYTES = 860_000
+"""Of a trunk and of what a first block reads it with: a network of 1 MB has room for both."""
 
-FIRST = 512  # bytes a channel of a first block: 64 outputs and a shortcut, in float32
+FIRST = 1024  # bytes a channel of a first block: 128 outputs and a shortcut, in float32
+
 LEAST = 3  # convolutions of a trunk: fewer have learnt edges alone
 
 

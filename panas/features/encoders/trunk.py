@@ -30,7 +30,6 @@ from torch.nn import functional as F
 
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.samples import Samples
-from panas.features.encoders.encoder import pictures_of
 from panas.runtime.errors import BadInput
 
 LEVELS = 127  # of an 8-bit weight, on either side of 0
@@ -181,16 +180,23 @@ class Trunk(nn.Module):
         self.spread.copy_(maps.std((0, 2, 3)).clamp(min=1e-6))
 
     @torch.inference_mode()
-    def of(self, samples: Samples) -> UInt8[Tensor, "n k i j"]:
-        """Maps of samples as bytes, each from its own file where it has one."""
-        parts = [self(x).add(1).mul(127.5).round().to(torch.uint8) for x in self._inputs(samples)]
-        return torch.cat([torch.empty(0, *self.shape, dtype=torch.uint8), *parts])
+    def of(self, samples: Samples, *, mirrored: bool = False) -> UInt8[Tensor, "n k i j"]:
+        """Maps of samples as bytes.
+
+        Args:
+            samples: whose arrays are read, brought to the encoder's size.
+            mirrored: left and right of each picture change places.
+        """
+        parts = [torch.empty(0, *self.shape, dtype=torch.uint8)]
+        for x in self._inputs(samples):
+            maps = self(x.flip(3) if mirrored else x)
+            parts.append(maps.add(1).mul(127.5).round().to(torch.uint8).cpu())
+        return torch.cat(parts)
 
     def _inputs(self, samples: Samples) -> Iterator[Float[Tensor, "b c h w"]]:
         """Pictures in [-1, 1] on the trunk's device, some at a time: memory stays as it is."""
         for at in torch.arange(len(samples)).split(BATCH):
-            pictures = torch.stack([*pictures_of(samples.take(at), self.facts)])
-            yield (2 * pictures - 1).to(self.mean.device)
+            yield samples.inputs(at).to(self.mean.device)
 
     @property
     def bytes(self) -> int:
