@@ -57,9 +57,10 @@ class Before:
         )
 
     def space(self, space: SearchSpace) -> SearchSpace:
-        """The space of their maps, which have more channels than pictures."""
-        widths = tuple(BROADER * width for width in space.widths)
-        return replace(space, shape=self.spec.shape, widths=widths)
+        """The space of their maps, of which narrow blocks would lose much."""
+        widths = [BROADER * width for width in space.widths]
+        wide = [width for width in widths if 2 * width >= self.spec.shape[0]]
+        return replace(space, shape=self.spec.shape, widths=tuple(wide or [max(widths)]))
 
 
 def search(

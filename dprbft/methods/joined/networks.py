@@ -57,6 +57,7 @@ from panas.training.distillation import (
     distil,
     long_enough,
     moved,
+    student_trainer,
 )
 from panas.training.last_layer import teach_last_layer
 from panas.training.linear.ridge import logits
@@ -132,17 +133,22 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     lessons = lessons_of(site, inputs)
     training = _of_shared_head(site, state, lessons, len(inputs))
     network = _network(site, _in_common(site, training))
-    steps, rng = (
-        steps_of_student(site.config, site.facts, len(inputs)).own,
-        _stream(site, "student"),
-    )
+    steps = steps_of_student(site.config, site.facts, len(inputs)).own
+    rng, changed = _stream(site, "student"), _changed(site, len(inputs))
     if steps:
         own = lessons.some(steps * STUDENT.batch_size, rng)
         taught = SoftSamples(own.samples, answers_to(site, state, own))
         config = _for(site, steps, len(own.z))
         if not site.facts.are_rows:
             config = replace(config, learning_rate=OWN_RATE)
-        distil(network.bottom, network.head, taught, config=config, rng=rng)
+        seed = int(rng.integers(2**32))
+        student_trainer(
+            *(network.bottom, network.head, taught),
+            config=config,
+            rng=rng,
+            changed=changed,
+            seed=seed,
+        ).run(config.epochs)
     else:
         maps, answers = training(network.genome).maps(), answers_to(site, state, lessons)
         teach_last_layer(network.bottom, network.head, maps, answers, config=LAST, rng=rng)

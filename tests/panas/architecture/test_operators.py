@@ -57,6 +57,7 @@ def test_the_plain_genome_is_of_the_space(space: SearchSpace) -> None:
         ((1, 28, 28), 4, "c16k3-max-c32k3-max"),
         ((3, 8, 8), 9, "c16k3-max-c32k3-max-c64k3"),
         ((3, 5, 5), 9, "c16k3-max-c32k3"),
+        ((112, 10, 10), 9, "c64k3-max-c64k3"),
     ],
 )
 def test_the_plain_genome_grows_as_long_as_the_space_allows(

@@ -1,0 +1,37 @@
+"""What is left of limits, and of a space, behind fixed layers."""
+
+import pytest
+
+from dprbft.site.search import BROADER, WHOLE, Before
+from panas.architecture.cost import LayerCost
+from panas.architecture.limits import Constraints
+from panas.architecture.network import NetworkSpec
+from panas.architecture.space import SearchSpace
+from panas.evolution.fitness import HARDLY
+
+SHAPE = (24, 7, 7)
+LAYER = LayerCost("first", SHAPE, parameters=1000, macs=50_000, bytes=1200)
+BEFORE = Before(NetworkSpec(shape=SHAPE, classes=3, width=8), LAYER, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        (Constraints(), Constraints(bytes=WHOLE - 1200)),
+        (Constraints(bytes=5000), Constraints(bytes=3800)),
+        (Constraints(parameters=1500), Constraints(parameters=500, bytes=WHOLE - 1200)),
+        (Constraints(parameters=10), Constraints(parameters=1, bytes=WHOLE - 1200)),
+        (Constraints(macs=7), Constraints(macs=7 + int(HARDLY * 50_000), bytes=WHOLE - 1200)),
+        (Constraints(latency_ms=0.75), Constraints(latency_ms=0.25, bytes=WHOLE - 1200)),
+    ],
+)
+def test_layers_count_among_the_limits(limits: Constraints, left: Constraints) -> None:
+    assert BEFORE.within(limits) == left
+
+
+def test_blocks_read_the_maps_of_the_layers_and_are_wide() -> None:
+    for widths, wide in (((16, 32), (32, 64)), ((4, 8), (16,)), ((2, 4), (8,))):
+        behind = BEFORE.space(SearchSpace(shape=(3, 32, 32), widths=widths))
+        assert behind.shape == SHAPE
+        assert behind.widths == wide
+        assert BROADER == 2
