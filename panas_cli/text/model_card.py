@@ -146,12 +146,21 @@ def _about(e: Exported) -> str:
     weights = sum(p.numel() for p in saved.network.parameters())
     what = "rows of a table" if saved.facts.columns else "images"
     what = "vectors" if saved.facts.vectors else what
+    first = ""
+    if trunk := saved.trunk:
+        encoder = trunk.facts
+        first = (
+            f"- Before it: the first layers of the public encoder `{encoder.name}` (SHA-256 "
+            f"`{encoder.digest}...`), {trunk.parameters_held:,} weights of 8 bits. They are under "
+            "that encoder's licence.\n"
+        )
     return (
         f"A small classifier of {what}, {weights:,} weights. panas has searched its architecture "
         "and trained it for one site of a federation. The file holds its weights, its "
         "architecture, the public facts below and what is promised. It holds no sample.\n\n"
         f"- Architecture: `{saved.genome}` and a linear head. `c16k3` is a separable convolution "
         "to 16 channels with kernel 3, `max` and `avg` are 2 x 2 pooling.\n"
+        f"{first}"
         f"- Its answers were compared with the network's before the file was written: on random "
         f"batches of 1 and 7 they differ by {TOLERANCE:g} at most."
     )

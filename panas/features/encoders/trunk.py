@@ -21,7 +21,7 @@ Privacy: a map depends on its picture alone, and on what is public.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, UInt8
@@ -115,11 +115,18 @@ class Trunk(nn.Module):
         self.unpack(k)
 
     def unpack(self, k: int) -> None:
-        """Step k's weights as it computes with them; they are not saved."""
+        """Keep step k's weights as it computes with them; they are not saved."""
+        self.register_buffer(f"float{k}", self._floats(k), persistent=False)
+
+    def _weight(self, k: int) -> Tensor:
+        kept = getattr(self, f"float{k}", None)
+        return self._floats(k) if kept is None else cast(Tensor, kept)
+
+    def _floats(self, k: int) -> Tensor:
         weight = getattr(self, f"weight{k}").float()
         if self.steps[k].op == "conv":
             weight = weight * getattr(self, f"scale{k}").float()[:, None, None, None]
-        self.register_buffer(f"float{k}", weight, persistent=False)
+        return weight
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k i j"]:
         """Maps (n, *shape) of pictures."""
@@ -149,11 +156,10 @@ class Trunk(nn.Module):
             if not even:
                 x = F.pad(x, step.padding)
             padding = (top, left) if even else (0, 0)
-            weight, bias = getattr(self, f"float{k}"), getattr(self, f"bias{k}")
+            weight, bias = self._weight(k), getattr(self, f"bias{k}")
             return F.conv2d(x, weight, bias, step.stride, padding, step.dilation, step.groups)
         if step.op == "affine":
-            weight, bias = (getattr(self, f"{n}{k}")[:, None, None] for n in ("float", "bias"))
-            return x * weight + bias
+            return x * self._weight(k)[:, None, None] + getattr(self, f"bias{k}")[:, None, None]
         if step.op == "clip":
             return x.clamp(*step.bounds)
         if step.op == "max_pool":
@@ -225,8 +231,16 @@ class Trunk(nn.Module):
         return {"encoder": self.facts.to_json(), "steps": steps, "shape": [*self.shape]}
 
 
-def restored(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Trunk:
-    """The trunk of `Trunk.to_json` and its state dictionary; BadInput for anything else."""
+def restored(
+    about: Mapping[str, Any], weights: Mapping[str, Tensor], *, packed: bool = False
+) -> Trunk:
+    """The trunk of a record and its state dictionary; BadInput for anything else.
+
+    Args:
+        about: by `Trunk.to_json`.
+        weights: by name.
+        packed: compute from the weights of 8 bits each time: a program of it then holds no others.
+    """
     try:
         facts, shape = EncoderFacts.from_json(about["encoder"]), tuple(about["shape"])
         trunk = Trunk(facts, [Step.from_json(step) for step in about["steps"]], shape)
@@ -235,7 +249,7 @@ def restored(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Trunk:
         for k, step in enumerate(trunk.steps):
             if step.op not in KNOWN:
                 raise BadInput(f"expected layers that panas knows, got {step.op!r:.40}")
-            if step.op in WEIGHED:
+            if step.op in WEIGHED and not packed:
                 trunk.unpack(k)
     except (KeyError, TypeError, AttributeError, RuntimeError) as e:
         raise BadInput("expected the first layers of an encoder, got another record") from e

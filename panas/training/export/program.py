@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from panas.data.facts import Facts
 from panas.data.files.columns import FINE, LARGEST, PERSON, SIGNS, TURN, Column, side_of
 from panas.data.files.raw import Raw
+from panas.features.encoders.trunk import restored
 from panas.training.checkpoint import SavedNetwork
 
 OTHER = -1.0
@@ -158,8 +159,10 @@ def program_of(saved: SavedNetwork) -> Program:
     """The program of a network; BadInput for one saved without facts."""
     facts = saved.facts
     prepare = Rows(facts.columns) if facts.columns else Pixels(facts)
-    bottom = nn.Sequential(saved.trunk, saved.bottom) if saved.trunk else saved.bottom
-    return Program(prepare, bottom, saved.head).eval()
+    if saved.trunk is None:
+        return Program(prepare, saved.bottom, saved.head).eval()
+    trunk = restored(saved.trunk.to_json(), saved.trunk.state_dict(), packed=True)
+    return Program(prepare, nn.Sequential(trunk, saved.bottom), saved.head).eval()
 
 
 def input_name(facts: Facts) -> str:

@@ -162,11 +162,13 @@ def test_it_takes_pictures_of_any_size_and_one_channel(folder: Path) -> None:
 def test_its_record_and_weights_build_it_again(folder: Path) -> None:
     trunk = settled(folder)
     about = json.loads(json.dumps(trunk.to_json()))
-    again = restored(about, trunk.state_dict())
+    again, packed = (restored(about, trunk.state_dict(), packed=p) for p in (False, True))
     with torch.no_grad():
         x = pictures().inputs()
         assert torch.equal(again(x), trunk(x))
-    assert again.bytes == trunk.bytes
+        assert torch.equal(packed(x), trunk(x))
+    assert again.bytes == packed.bytes == trunk.bytes
+    assert sum(b.numel() for b in packed.buffers()) < sum(b.numel() for b in again.buffers())
     weights = [t for name, t in trunk.state_dict().items() if name.startswith("weight")]
     assert {t.dtype for t in weights if t.dim() == 4} == {torch.int8}
 
@@ -180,6 +182,6 @@ def test_another_record_is_refused(damage: str, folder: Path) -> None:
     elif damage == "missing":
         del about["steps"]
     else:
-        del weights["weight0"]
+        del weights["bias0"], weights["weight0"]
     with pytest.raises(BadInput):
         restored(about, weights)
