@@ -134,7 +134,8 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
     c = predictor.candidates
     weights, network = dict[str, Tensor](), None
     if n := c.network:
-        weights, network = network_record(n.bottom, n.head, n.genome, n.spec, {}, n.trunk)
+        notes = {"facts": n.notes["facts"]} if n.trunk else {}  # they say what pictures it reads
+        weights, network = network_record(n.bottom, n.head, n.genome, n.spec, notes, n.trunk)
     parts = {
         "map": c.phi.arrays(),
         "head": c.heads,

@@ -78,6 +78,7 @@ def test_a_predictor_and_its_network_answer_alike(run: tuple[Path, RunConfig]) -
         assert saved is not None
         answers = read_predictor(predictor_file(paths.home)).candidates.logits(test)["network"]
         torch.testing.assert_close(answers.softmax(1), network.probabilities_of(test))
+        assert saved.shape == network.shape
         one = network.probabilities_of(test.take([0]))
         torch.testing.assert_close(one, answers[:1].softmax(1))
 
