@@ -173,19 +173,9 @@ class SavedNetwork(Classifier):
     def read(
         self, samples: Samples | Float[Tensor, "n c h w"], at: Indices
     ) -> Float[Tensor, "m k i j"]:
-        """What the bottom reads of some samples, or of network inputs in [-1, 1].
-
-        A trunk is given one picture at a time: its maps depend on that picture alone, bit for bit.
-
-        Args:
-            samples: n of them.
-            at: positions of m of these.
-        """
+        """What the bottom reads of samples, or of network inputs in [-1, 1]: of m, at `at`."""
         x = samples[at] if isinstance(samples, Tensor) else samples.inputs(at)
-        if self.trunk is None:
-            return x
-        maps = [self.trunk(each.to(self.trunk.mean.device)).cpu() for each in x.split(1)]
-        return torch.cat([torch.empty(0, *self.trunk.shape), *maps])
+        return x if self.trunk is None else self.trunk(x.to(self.trunk.mean.device)).cpu()
 
     def probabilities_of(
         self, samples: Samples | Float[Tensor, "n c h w"]

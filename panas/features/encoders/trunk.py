@@ -34,7 +34,6 @@ from panas.runtime.errors import BadInput
 
 LEVELS = 127  # of an 8-bit weight, on either side of 0
 REACH = 3.0  # deviations that [-1, 1] stands for
-BATCH = 4  # pictures at a time
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,9 @@ KNOWN = {*OPS, *WEIGHED, "clip", "max_pool"}
 
 class Trunk(nn.Module):
     """Pictures in [-1, 1], of any size, to feature maps in [-1, 1].
+
+    It takes one picture at a time: maps then depend on that picture alone, bit for bit, and a CPU
+    is up to twice as fast. Its exported program takes all at once.
 
     Args:
         facts: of the encoder, for size, mean and deviation of the pictures.
@@ -130,6 +132,8 @@ class Trunk(nn.Module):
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k i j"]:
         """Maps (n, *shape) of pictures."""
+        if not torch.compiler.is_compiling() and len(x) > 1:
+            return torch.cat([self(part) for part in x.split(1)])
         z = self.last(x) - self.centre[:, None, None]
         return (z / (REACH * self.spread[:, None, None])).nan_to_num(0.0).clamp(-1, 1)
 
@@ -181,7 +185,7 @@ class Trunk(nn.Module):
     def settle(self, pictures: Samples) -> None:
         """Scale maps by their mean and deviation over public pictures, at least one."""
         with torch.no_grad():
-            maps = torch.cat([self.last(x).cpu() for x in self._inputs(pictures)])
+            maps = torch.cat([self.last(x).cpu() for x in self._each(pictures)])
         self.centre.copy_(maps.mean((0, 2, 3)))
         self.spread.copy_(maps.std((0, 2, 3)).clamp(min=1e-6))
 
@@ -194,15 +198,15 @@ class Trunk(nn.Module):
             mirrored: left and right of each picture change places.
         """
         parts = [torch.empty(0, *self.shape, dtype=torch.uint8)]
-        for x in self._inputs(samples):
+        for x in self._each(samples):
             maps = self(x.flip(3) if mirrored else x)
             parts.append(maps.add(1).mul(127.5).round().to(torch.uint8).cpu())
         return torch.cat(parts)
 
-    def _inputs(self, samples: Samples) -> Iterator[Float[Tensor, "b c h w"]]:
-        """Pictures in [-1, 1] on the trunk's device, some at a time: memory stays as it is."""
-        for at in torch.arange(len(samples)).split(BATCH):
-            yield samples.inputs(at).to(self.mean.device)
+    def _each(self, samples: Samples) -> Iterator[Float[Tensor, "1 c h w"]]:
+        """One picture after the other, on the trunk's device: memory stays as it is."""
+        for i in range(len(samples)):
+            yield samples.inputs([i]).to(self.mean.device)
 
     @property
     def bytes(self) -> int:

@@ -185,3 +185,19 @@ def test_another_record_is_refused(damage: str, folder: Path) -> None:
         del weights["bias0"], weights["weight0"]
     with pytest.raises(BadInput):
         restored(about, weights)
+
+
+def test_a_map_depends_on_its_picture_alone(folder: Path) -> None:
+    trunk, x = settled(folder), pictures(4).inputs()
+    with torch.no_grad():
+        maps = trunk(x)
+        assert trunk(x[:0]).shape == (0, *trunk.shape)
+        x[1:] = math.nan
+        assert torch.equal(trunk(x)[0], maps[0])
+
+
+def test_mirrored_pictures_are_read_from_right_to_left(folder: Path) -> None:
+    trunk, samples = settled(folder), pictures()
+    turned = Samples(samples.x.flip(3), samples.y, samples.classes)
+    assert torch.equal(trunk.of(samples, mirrored=True), trunk.of(turned))
+    assert not torch.equal(trunk.of(samples), trunk.of(turned))

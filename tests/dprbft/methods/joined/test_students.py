@@ -306,3 +306,28 @@ def test_many_sites_move_the_last_layer_alone(
         assert {"0.adapt.weight", "0.adapt.bias"} <= moved
         assert (len(moved) > 2) == few
     assert len(list(common.glob("maps-*.safetensors"))) == (0 if few else len(trained))
+
+
+@pytest.mark.parametrize(("channels", "times"), [(3, 2), (1, 1)])
+def test_photographs_that_a_trunk_reads_are_mirrored_with_their_answers(
+    channels: int, times: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(site: Site, samples: Samples, *, mirrored: bool = False) -> Samples:
+        return replace(samples, x=samples.x.flip(3)) if mirrored else samples
+
+    monkeypatch.setattr(module, "as_read", read)
+    monkeypatch.setattr(module, "trunk_for", lambda site: object())
+    monkeypatch.setattr(module, "are_few", lambda facts, n: False)
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.integers(256, size=(6, channels, 8, 8), dtype=np.uint8))
+    inputs = Samples(x, torch.zeros(6, dtype=torch.int64), 10)
+    facts = replace(site.facts, shape=(channels, 8, 8))
+    rows = Namespace(z=torch.arange(12.0).view(6, 2))
+    stand_in = Namespace(facts=facts, rows=lambda samples: rows)
+    lessons = module.lessons_of(stand_in, inputs)  # type: ignore[arg-type]
+    assert len(lessons.samples) == len(lessons.z) == 6 * times
+    assert torch.equal(lessons.samples.x[:6], x)
+    assert torch.equal(lessons.z[:6], rows.z)
+    if times == 2:
+        assert torch.equal(lessons.samples.x[6:], x.flip(3))
+        assert torch.equal(lessons.z[6:], rows.z)
