@@ -14,6 +14,7 @@ from tiny_runs import carry_out, joined_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined import networks, student_search
 from dprbft.methods.joined import student as module
+from dprbft.methods.joined.inputs import learnt_from
 from dprbft.methods.joined.residual import public_heads
 from dprbft.methods.joined.state import JoinedState
 from dprbft.paths import CANDIDATES, model_file, read_sites
@@ -63,7 +64,7 @@ def test_few_images_teach_and_judge_by_pictures_that_share_none_of_them(
         return made_of(samples, n, **options)
 
     monkeypatch.setattr(student_search, "made_of", noted)
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     taught, judged = student_search._lessons(inputs, alike, site)
     assert (len(taught), len(judged)) == student_search.MADE
     assert [len(s) for s in sources] == [28, 12]
@@ -76,7 +77,7 @@ def test_many_images_teach_and_judge_as_they_are(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MANY", 40)
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     taught, judged = student_search._lessons(inputs, alike, site)
     assert (len(taught), len(judged)) == (28, 12)
     assert pixels(taught.samples) | pixels(judged.samples) == pixels(inputs)
@@ -101,7 +102,7 @@ def test_rows_teach_and_judge_by_rows_that_share_none_of_them(
         return made_rows(samples, *rest, **options)
 
     monkeypatch.setattr(student_search, "made_rows", noted)
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     taught, judged = student_search._lessons(inputs, alike, as_rows(site))
     assert (len(taught), len(judged)) == student_search.MADE_ROWS
     assert [len(s) for s in sources] == [28, 12]
@@ -112,7 +113,7 @@ def test_rows_teach_and_judge_by_rows_that_share_none_of_them(
 
 
 def test_a_student_of_rows_learns_as_many_rows_as_a_forecast_counts(site: Site) -> None:
-    inputs, table = module.learnt_from(site), as_rows(site)
+    inputs, table = learnt_from(site), as_rows(site)
     lessons = module.lessons_of(table, inputs)
     assert len(lessons.samples) == module.taught_to_student(table.facts, 40) == module.ROWS
     assert torch.equal(lessons.z, site.phi(lessons.samples.inputs()))
@@ -158,7 +159,7 @@ def test_own_images_are_moved_anew_each_time_and_rows_are_not(
 
 def test_pictures_are_made_once_for_all_sites(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PICTURES", 50)
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     first = module.lessons_of(site, inputs)
     assert (len(first.samples), first.z.shape) == (50, (50, 8))
     assert torch.equal(first.z, site.phi(first.samples.inputs()))
@@ -169,7 +170,7 @@ def test_pictures_are_made_once_for_all_sites(site: Site, monkeypatch: pytest.Mo
 
 
 def test_some_lessons_are_drawn_with_their_rows(site: Site) -> None:
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     lessons = module.Lessons(inputs, site.phi(inputs.inputs()))
     some = lessons.some(7, np.random.default_rng(1))
     assert len(pixels(some.samples)) == 7
@@ -190,7 +191,7 @@ def test_a_teacher_answers_by_the_head_that_the_site_builds_on(
     if adapted:
         weight, bias = torch.randn(10, 8, generator=g), torch.randn(10, generator=g)
         state = replace(state, residual=(weight, bias))
-    inputs = module.learnt_from(site)
+    inputs = learnt_from(site)
     x = inputs.inputs()
     assert state.shared is not None
     candidates = Candidates(
@@ -317,17 +318,15 @@ def test_photographs_that_a_trunk_reads_are_mirrored_with_their_answers(
 
     monkeypatch.setattr(module, "as_read", read)
     monkeypatch.setattr(module, "trunk_for", lambda site: object())
-    monkeypatch.setattr(module, "are_few", lambda facts, n: False)
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(256, size=(6, channels, 8, 8), dtype=np.uint8))
     inputs = Samples(x, torch.zeros(6, dtype=torch.int64), 10)
-    facts = replace(site.facts, shape=(channels, 8, 8))
-    rows = Namespace(z=torch.arange(12.0).view(6, 2))
-    stand_in = Namespace(facts=facts, rows=lambda samples: rows)
-    lessons = module.lessons_of(stand_in, inputs)  # type: ignore[arg-type]
+    of_pictures = replace(site, facts=replace(site.facts, shape=(channels, 8, 8)))
+    z = torch.arange(12.0).view(6, 2)
+    lessons = module._with_mirrored(of_pictures, inputs, z)
     assert len(lessons.samples) == len(lessons.z) == 6 * times
     assert torch.equal(lessons.samples.x[:6], x)
-    assert torch.equal(lessons.z[:6], rows.z)
+    assert torch.equal(lessons.z[:6], z)
     if times == 2:
         assert torch.equal(lessons.samples.x[6:], x.flip(3))
-        assert torch.equal(lessons.z[6:], rows.z)
+        assert torch.equal(lessons.z[6:], z)
