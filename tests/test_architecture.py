@@ -32,7 +32,7 @@ HOMES = {
     "dp_accounting": ("panas/privacy/accounting/",),
     "pyarrow": ("panas/data/files/parquet.py",),
     "pydicom": ("panas/data/files/dicom.py",),
-    "onnx": ("panas/training/export/",),
+    "onnx": ("panas/training/export/", "panas/features/encoders/"),
     "onnxruntime": ("panas/training/export/", "panas/features/encoders/"),
     "onnxscript": ("panas/training/export/",),
     "flwr": ("dprbft/engines/flower/",),

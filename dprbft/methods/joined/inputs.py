@@ -126,7 +126,7 @@ def network_spec(site: Site) -> NetworkSpec:
 
 
 def before(site: Site) -> Before | None:
-    """What a search is told of the trunk."""
+    """What a search has to know of the trunk."""
     kept = trunk_for(site)
     return None if kept is None else _before(kept.trunk, site.spec, kept.milliseconds)
 

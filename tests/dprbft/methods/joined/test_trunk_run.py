@@ -27,8 +27,10 @@ SETTINGS: dict[str, dict[str, object]] = {
     "few": {"data": {"public_limit": 30}},
 }
 
+FEW = pytest.param("few", marks=pytest.mark.thorough)
 
-@pytest.fixture(scope="module", params=["joined", "stays", "few"])
+
+@pytest.fixture(scope="module", params=["joined", "stays", FEW])
 def run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, RunConfig]:
