@@ -89,7 +89,9 @@ def one(a: argparse.Namespace, seed: int, run: Path) -> dict[str, Any]:
             predictor = predictor.with_encoder(load_encoder(file))
         network = predictor.candidates.network
         if network and read is None:
-            read = network.read(others, torch.arange(len(others)))
+            x = others.inputs()
+            with torch.no_grad():
+                read = network.trunk(x) if network.trunk else x
         latency, record = latency_of(predictor), summary["clients"][i]
         sites.append(
             {

@@ -19,7 +19,7 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.batches import batches_of, is_picture
 from panas.data.facts import Facts, fit
 from panas.data.load import unlabelled
-from panas.data.samples import Indices, Samples
+from panas.data.samples import Samples
 from panas.features.encoders.trunk import Trunk, restored
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, under, write_tensors
@@ -169,20 +169,12 @@ class SavedNetwork(Classifier):
         """Number of classes."""
         return self.spec.classes
 
-    @torch.no_grad()
-    def read(
-        self, samples: Samples | Float[Tensor, "n c h w"], at: Indices
-    ) -> Float[Tensor, "m k i j"]:
-        """What the bottom reads of samples, or of network inputs in [-1, 1]: of m, at `at`."""
-        x = samples[at] if isinstance(samples, Tensor) else samples.inputs(at)
-        return x if self.trunk is None else self.trunk(x.to(self.trunk.mean.device)).cpu()
-
     def probabilities_of(
         self, samples: Samples | Float[Tensor, "n c h w"]
     ) -> Float[Tensor, "n classes"]:
         """Probability of each class of samples, or of network inputs in [-1, 1]."""
-        maps = self.read(samples, torch.arange(len(samples)))
-        return self.head(self.bottom(maps)).softmax(dim=1)
+        x = samples if isinstance(samples, Tensor) else samples.inputs()
+        return self.network(x).softmax(dim=1)
 
 
 def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:

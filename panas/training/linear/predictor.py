@@ -78,12 +78,12 @@ class Candidates:
         if self.logistic:
             results["logistic"] = self.logistic.logits(x)
         if self.network:
-            net, results["network"] = self.network, z.new_zeros(len(x), len(self.log_prior))
-            blocks = nn.Sequential(net.bottom, net.head)
-            device = next(blocks.parameters()).device
-            for at in torch.arange(len(x)).split(BATCH):
-                part = filled(net.read(samples, at), BATCH).to(device)
-                results["network"][at] = blocks(part).cpu()[: len(at)]
+            net, trunk = nn.Sequential(self.network.bottom, self.network.head), self.network.trunk
+            device = next(net.parameters()).device
+            results["network"] = z.new_zeros(len(x), len(self.log_prior))
+            for part, rows in zip(x.split(BATCH), results["network"].split(BATCH), strict=True):
+                read = part.to(device) if trunk is None else trunk(part.to(device))
+                rows[:] = net(filled(read, BATCH)).cpu()[: len(part)]
         return results
 
 
