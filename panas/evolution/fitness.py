@@ -53,7 +53,7 @@ from panas.runtime.store import (
     unpack_tensors,
     write_tensors,
 )
-from panas.training.distillation import SoftSamples, fingerprint, student_trainer
+from panas.training.distillation import Change, SoftSamples, fingerprint, student_trainer
 from panas.training.evaluate import accuracy, represent
 from panas.training.linear.averaging import log_prior
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -237,6 +237,7 @@ class AgreementFitness:
     site: int  # number of the site
     cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
     device: str = "cpu"
+    changed: Change | None = None  # how inputs are shown in training
 
     @property
     def keeps(self) -> bool:
@@ -314,7 +315,13 @@ class AgreementFitness:
         rng = stream(self.seed, "student", str(job.genome))
         bottom, head = self.spec.network(job.genome, rng, self.device)
         config = replace(self.optimizer, train_head=self.spec.head_moves)
-        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
+        trainer = student_trainer(
+            *(bottom, head, self.taught),
+            config=config,
+            rng=rng,
+            changed=self.changed,
+            seed=self.seed,
+        )
         passes = continue_training(trainer, job, self.optimizer)
         if not is_finite(bottom, head):
             return _Trained(None, passes, self.site, {})
@@ -349,7 +356,7 @@ class AgreementFitness:
             "held out": fingerprint(self.held_out.samples.x),
             "spec": repr(self.spec),
             "optimizer": repr(self.optimizer),
-            "training": f"{self.seed}, {self.device}",
+            "training": f"{self.seed}, {self.device}, {self.changed}",
         }
 
 

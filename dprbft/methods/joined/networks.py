@@ -41,7 +41,11 @@ from dprbft.methods.joined.student import (
     made_of_these,
     taught_to_student,
 )
-from dprbft.methods.joined.student_search import common_fitness, taught_to_candidates
+from dprbft.methods.joined.student_search import (
+    candidate_steps,
+    common_fitness,
+    taught_to_candidates,
+)
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Site
 from panas.architecture.genome import Genome
@@ -92,20 +96,24 @@ class Steps:
     own: int  # of all weights; 0 where the last layer moves alone
 
 
-def steps_of_student(config: RunConfig, facts: Facts, inputs: int) -> Steps:
+def steps_of_student(
+    config: RunConfig, facts: Facts, inputs: int, *, behind: bool = False
+) -> Steps:
     """How long a student is trained; follows from public facts.
 
     Args:
         config: of the run.
         facts: of its data.
         inputs: public samples, at least one.
+        behind: whether its blocks come after an encoder's layers.
     """
     search = config.search
     lesson = taught_to_student(facts, inputs)
     whole = steps_of(long_enough(STUDENT, lesson, config.training.student_steps), lesson)
     searched, taught = 0, taught_to_candidates(facts, inputs)
     if config.privacy.mode.reads_samples and taught:
-        searched = steps_of(long_enough(search.optimizer, taught, search.student_steps), taught)
+        least = candidate_steps(search, behind)
+        searched = steps_of(long_enough(search.optimizer, taught, least), taught)
     own = OWN_OF_ROWS if facts.are_rows else min(OWN, MOST_OWN / whole)
     steps, f = steps_beside(searched, whole, own), config.federation
     return replace(steps, own=0) if f.clients > FEW_SITES and not f.remote else steps
@@ -133,7 +141,7 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
     lessons = lessons_of(site, inputs)
     training = _of_shared_head(site, state, lessons, len(inputs))
     network = _network(site, _in_common(site, training))
-    steps = steps_of_student(site.config, site.facts, len(inputs)).own
+    steps = _steps(site, len(inputs)).own
     rng, changed = _stream(site, "student"), _changed(site, len(inputs))
     if steps:
         own = lessons.some(steps * STUDENT.batch_size, rng)
@@ -185,7 +193,7 @@ def lone_network(site: Site) -> SavedNetwork | None:
 
 def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: int) -> Training:
     """How a genome's student learns the shared head's answers, the same for all sites."""
-    steps, search = steps_of_student(site.config, site.facts, inputs).common, site.config.search
+    steps, search = _steps(site, inputs).common, site.config.search
     searched = site.config.privacy.mode.reads_samples and inputs > 1
     shared = logits(state.check_joined(), lessons.z).softmax(1)
     taught = SoftSamples(lessons.samples, shared)
@@ -206,6 +214,11 @@ def _of_shared_head(site: Site, state: JoinedState, lessons: Lessons, inputs: in
         )
 
     return training
+
+
+def _steps(site: Site, inputs: int) -> Steps:
+    behind = trunk_for(site) is not None
+    return steps_of_student(site.config, site.facts, inputs, behind=behind)
 
 
 def _changed(site: Site, inputs: int) -> Change | None:

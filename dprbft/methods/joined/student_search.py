@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dprbft.methods.joined.inputs import as_read, before, learnt_from, network_spec
+from dprbft.config.sections import Search
+from dprbft.methods.joined.inputs import as_read, before, learnt_from, network_spec, trunk_for
 from dprbft.methods.joined.state import JoinedState
 from dprbft.methods.joined.student import (
     MANY,
@@ -117,6 +118,10 @@ def _lines(path: Path, problem: SearchProblem, site: int) -> Sequence[Mapping[st
     return lines
 
 
+BEHIND = 3
+"""Times as many steps has a candidate behind an encoder's layers: wide blocks lead late. A student
+has as many fewer to take."""
+
 HELD_OUT = 0.3  # share of the public samples that a student is not taught
 MADE = (MANY, 300)  # pictures that are taught, and that judge, where images are few
 MADE_ROWS = (1000, 1000)  # rows made of a table's public ones, that are taught, and that judge
@@ -157,17 +162,29 @@ def common_fitness(site: Site, state: JoinedState) -> AgreementFitness:
     """
     search = site.config.search
     taught, held_out = _lessons(learnt_from(site), shared_teacher(site, state), site)
+    behind = trunk_for(site) is not None
     return AgreementFitness(
         taught=taught,
         held_out=held_out,
         histogram=torch.ones(site.spec.classes),
         spec=network_spec(site),
-        optimizer=long_enough(search.optimizer, len(taught), search.student_steps),
+        optimizer=long_enough(search.optimizer, len(taught), candidate_steps(search, behind)),
         seed=site.config.seed,
         site=site.id,
         cache=site.common,
         device=str(site.device),
+        changed="thinned" if behind else None,
     )
+
+
+def candidate_steps(search: Search, behind: bool) -> int:
+    """Steps of a candidate's training, at least.
+
+    Args:
+        search: settings.
+        behind: whether its blocks come after an encoder's layers.
+    """
+    return BEHIND * search.student_steps if behind else search.student_steps
 
 
 def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples, SoftSamples]:

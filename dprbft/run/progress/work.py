@@ -13,7 +13,7 @@ from statistics import fmean
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.networks import steps_of_student
 from dprbft.methods.joined.student import MANY, PICTURES, are_few
-from dprbft.methods.joined.student_search import MADE, taught_to_candidates
+from dprbft.methods.joined.student_search import MADE, candidate_steps, taught_to_candidates
 from dprbft.methods.joined.tuning import FEWEST, JUDGES, NEAR, SIZE, SKEWS
 from dprbft.run.progress.pace import Pace
 from panas.data.facts import Facts
@@ -92,7 +92,8 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     candidates = candidates_of(config)
     if reads:
         taught = taught_to_candidates(data.facts, data.inputs)
-        short = long_enough(config.search.optimizer, taught, config.search.student_steps)
+        least = candidate_steps(config.search, bool(data.facts.encoder))
+        short = long_enough(config.search.optimizer, taught, least)
         one = LATER * _training(short, taught, pace)
         groups = stretches(config.search.evolution, shared=config.federation.clients > 1)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
@@ -121,7 +122,8 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
     if not data.inputs:
         return Cost(each=_of_own_samples(config, data, chosen))
     kinds = min(config.federation.clients, GENOMES)
-    steps = steps_of_student(config, data.facts, data.inputs)
+    behind = bool(data.facts.encoder)
+    steps = steps_of_student(config, data.facts, data.inputs, behind=behind)
     seconds = chosen.plain(STUDENT.batch_size)
     common, each = [(kinds, steps.common * seconds)], steps.own * seconds
     if config.stays:
