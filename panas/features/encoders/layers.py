@@ -49,8 +49,11 @@ def trunk_of(given: str, facts: EncoderFacts, most: int = BYTES) -> Trunk | None
         facts: of it.
         most: bytes, as of `BYTES`.
     """
-    layers = _READERS[facts.kind](given, facts) if facts.kind in _READERS else Layers()
-    shapes = list(_shapes(layers, facts))
+    try:
+        layers = _READERS[facts.kind](given, facts) if facts.kind in _READERS else Layers()
+        shapes = list(_shapes(layers, facts))
+    except Exception:  # of a graph as nobody has foreseen it: networks do without
+        return None
     for k, shape in reversed([*enumerate(shapes)]):
         convolutions = sum(step.op == "conv" for step in layers.steps[: k + 1])
         if _is_map(shape) and convolutions >= LEAST and _ends(layers, k):

@@ -124,6 +124,18 @@ def test_an_encoder_of_no_feature_maps_has_none(tmp_path: Path) -> None:
     assert trunk_in(tmp_path / "flat.pt2") is None
 
 
+def test_networks_do_without_layers_that_cannot_be_computed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("an unforeseen shape")
+
+    monkeypatch.setattr(module, "_shapes", broken)
+    assert trunk_in(folder / "deep.pt2") is None
+    monkeypatch.setitem(module._READERS, "program", broken)  # type: ignore[arg-type]
+    assert trunk_in(folder / "deep.pt2") is None
+
+
 def settled(folder: Path) -> Trunk:
     trunk = trunk_in(folder / "deep.pt2")
     assert trunk is not None
