@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dprbft.run.outcome import wilson
+from dprbft.site.results.records import TRUNK
 from panas.architecture.blocks import ConvBlock, DenseBlock, PoolBlock
 from panas.training.baselines import Baselines
 from panas.training.metrics import Metrics
@@ -116,10 +117,12 @@ def _network(site: SiteFacts) -> Figure | None:
     if site.search is None:
         return None
     table, genome, cost = site.search.cost_table, site.search.genome, site.search.cost
-    layers = []
+    layers, first = [], int(table[0].name == TRUNK)
     for k, layer in enumerate(table):
-        block = genome.blocks[k] if k < len(genome.blocks) else None
-        if isinstance(block, ConvBlock):
+        block = genome.blocks[k - first] if first <= k < first + len(genome.blocks) else None
+        if layer.name == TRUNK:
+            name, what, look = "encoder", "first layers", "two"
+        elif isinstance(block, ConvBlock):
             name, what, look = "conv", f"{block.kernel_size}×{block.kernel_size}", "one"
         elif isinstance(block, PoolBlock):
             name, what, look = f"{block.kind} pool", "2×2", "two"

@@ -16,6 +16,8 @@ from dprbft.config.files import load_config
 from dprbft.run.outcome import Outcome
 from dprbft.run.stages import exchange_stage
 from dprbft.run.summary import summarise
+from dprbft.site.results.records import TRUNK
+from panas.architecture.cost import LayerCost
 from panas.privacy.accounting.events import Unprotected
 from panas_cli.report.audit import findings
 from panas_cli.report.compare import compare, compared_html
@@ -294,3 +296,17 @@ def test_what_is_wrong_with_a_page_is_found(problem: str):
     assert problems_of(WHOLE) == []
     found = problems_of(WHOLE.replace("</html>", f"{PLANTED[problem]}</html>"))
     assert any(problem in line for line in found), found
+
+
+def test_an_encoder_s_first_layers_are_a_box_before_the_blocks(joined_run: Path):
+    facts = facts_of(joined_run)
+    site = facts.sites[0]
+    assert site.search is not None
+    first = LayerCost(TRUNK, (24, 7, 7), parameters=1234, macs=5, bytes=6)
+    behind = replace(site.search, cost_table=[first, *site.search.cost_table])
+    pictures = [site_card(replace(site, search=s), ()).network for s in (site.search, behind)]
+    plain, longer = (str(p.picture) for p in pictures if p is not None)
+    for word in ("first layers", "24×7×7"):
+        assert word in longer
+        assert word not in plain
+    assert longer.count(">conv<") == plain.count(">conv<") > 0
