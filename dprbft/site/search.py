@@ -21,7 +21,6 @@ from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.facts import Facts
-from panas.evolution.fitness import HARDLY
 from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
@@ -34,6 +33,7 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 
 
 WHOLE = 1_000_000  # bytes of a network with layers before a genome's
+HARDLY = 0.1  # of the operations of these layers, that the others may have besides a limit
 BROADER = 2  # times as wide are blocks behind these
 
 

@@ -93,7 +93,7 @@ def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
 def plain_genome(space: SearchSpace) -> Genome | None:
     """Convolutions that grow wider, with a pool between two: what one would build by hand.
 
-    Maps that have more channels than any convolution are read by two of the widest: a narrow one
+    Maps that have more channels than the narrowest convolution are read by two of the widest: it
     would lose much of them. The longest that the space allows; None if it allows none, as a space
     of dense blocks.
 
@@ -105,7 +105,7 @@ def plain_genome(space: SearchSpace) -> Genome | None:
         return None
     kernel, pool = min(space.kernels), PoolBlock(sorted(space.pools)[-1])
     widths = sorted(space.widths)
-    if space.shape[0] > widths[-1]:
+    if space.shape[0] > widths[0]:
         widths = [widths[-1]] * 2
     blocks = [b for c in widths for b in (ConvBlock(c, kernel), pool)][:-1]
     for n in range(min(len(blocks), space.max_blocks), 0, -1):

@@ -285,17 +285,20 @@ class AgreementFitness:
         wrong = self._wrong(logits)
         return max(0.0, 1 - float(self.weights[wrong].sum())) if len(wrong) else math.nan
 
-    def as_good(self, genome: Genome, best: Genome) -> bool:
-        """Whether a genome agrees as well as another one, up to a standard error of the difference.
+    def as_good(self, genome: Genome, best: Genome, errors: float = 1.0) -> bool:
+        """Whether a genome agrees as well as another one.
 
-        Both have been trained to the end, without a failure.
+        Args:
+            genome: trained to the end, without a failure.
+            best: so, too.
+            errors: standard errors of the difference, that it may be behind.
         """
         ours, theirs = (self._kept(TrainingJob(g), wait=True).logits for g in (genome, best))
         if ours is None or theirs is None:
             return False
         worse = self._wrong(ours).double() - self._wrong(theirs).double()
         mean = self.weights @ worse
-        return bool(mean <= (self.weights * (worse - mean)).norm())
+        return bool(mean <= errors * (self.weights * (worse - mean)).norm())
 
     def _wrong(self, logits: Float[Tensor, "m classes"]) -> Bool[Tensor, "m"]:
         """Where a student's answer to a held-out sample is not the teacher's."""
@@ -361,19 +364,19 @@ class AgreementFitness:
 
 
 def chosen_for(
-    search: EvolutionResult, fitness: AgreementFitness, beside: int = 0
+    search: EvolutionResult, fitness: AgreementFitness, plain: Genome | None = None
 ) -> EvolutionResult:
     """The same search, with winner and front by a site's own class frequencies.
 
     The winner has the fewest multiply-accumulates of all that agree as well as the best, up to a
     standard error (the rule of one, Breiman et al. 1984), in the site's frequencies and with all
-    classes alike. Where few classes count, almost any network seems as good as another. Of those
-    that cost hardly more than it (`HARDLY`), the winner agrees best with all classes alike.
+    classes alike. Where few classes count, almost any network seems as good as another.
 
     Args:
         search: whose candidates are looked at.
         fitness: in the site's frequencies.
-        beside: multiply-accumulates of layers that all networks have besides.
+        plain: wins unless another agrees better by more than `SURELY` standard errors, with all
+            classes alike; it is trained to the end if the search has not. None: no such genome.
     """
     trained = [e for e in search.history if e.trained]
     scores = {e.genome: fitness(e.genome) for e in trained}
@@ -382,11 +385,13 @@ def chosen_for(
         return search
     alike = replace(fitness, histogram=torch.ones_like(fitness.histogram))
     overall = {g: alike(g) for g in scores}
+    if plain is not None and not math.isnan(fitness(plain)):
+        scores[plain] = fitness(plain)
+        first = max(overall, key=lambda g: overall[g])
+        plain = plain if alike.as_good(plain, first, SURELY) else None
     good = _as_good(scores, fitness) & _as_good(overall, alike)
     good = good or {ranked[0].genome}
-    macs = {g: cost(g, fitness.spec).macs for g in scores if g in good}
-    most = min(macs.values()) + HARDLY * beside
-    best = max((g for g in macs if macs[g] <= most), key=lambda g: (overall[g], -macs[g]))
+    best = plain or min((g for g in scores if g in good), key=lambda g: cost(g, fitness.spec).macs)
     front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
@@ -400,7 +405,7 @@ def chosen_for(
     )
 
 
-HARDLY = 0.1  # of what all networks cost: a saving below is none
+SURELY = 2.0  # standard errors by which a plain genome must be beaten
 
 
 def _as_good(scores: Mapping[Genome, float], fitness: AgreementFitness) -> set[Genome]:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from dprbft.config.sections import Search
-from dprbft.methods.joined.inputs import as_read, before, learnt_from, network_spec, trunk_for
+from dprbft.methods.joined.inputs import as_read, learnt_from, network_spec, trunk_for
 from dprbft.methods.joined.state import JoinedState
 from dprbft.methods.joined.student import (
     MANY,
@@ -146,9 +146,9 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     problem = SearchProblem(plan.space, alike, plan.size, prior, plain)
     rng = stream(site.config.seed, "students")
     result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
-    first = before(site)
     own = replace(alike, histogram=torch.tensor(state.histogram))
-    chosen = chosen_for(result, own, first.layer.macs if first else 0)
+    # Behind an encoder's layers a short training tells little of what a long one brings.
+    chosen = chosen_for(result, own, plain if trunk_for(site) else None)
     want(site.common, chosen.best)
     return chosen
 

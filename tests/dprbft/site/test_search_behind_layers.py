@@ -2,12 +2,11 @@
 
 import pytest
 
-from dprbft.site.search import BROADER, WHOLE, Before
+from dprbft.site.search import BROADER, HARDLY, WHOLE, Before
 from panas.architecture.cost import LayerCost
 from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.evolution.fitness import HARDLY
 
 SHAPE = (24, 7, 7)
 LAYER = LayerCost("first", SHAPE, parameters=1000, macs=50_000, bytes=1200)
