@@ -385,13 +385,13 @@ def chosen_for(
         return search
     alike = replace(fitness, histogram=torch.ones_like(fitness.histogram))
     overall = {g: alike(g) for g in scores}
-    if plain is not None and not math.isnan(fitness(plain)):
-        scores[plain] = fitness(plain)
-        first = max(overall, key=lambda g: overall[g])
-        plain = plain if alike.as_good(plain, first, SURELY) else None
-    good = _as_good(scores, fitness) & _as_good(overall, alike)
+    if plain is not None:
+        scores[plain], first = fitness(plain), max(overall, key=lambda g: overall[g])
+        failed = math.isnan(scores[plain])
+        plain = None if failed or not alike.as_good(plain, first, SURELY) else plain
+    good = _as_good({g: scores[g] for g in overall}, fitness) & _as_good(overall, alike)
     good = good or {ranked[0].genome}
-    best = plain or min((g for g in scores if g in good), key=lambda g: cost(g, fitness.spec).macs)
+    best = plain or min((g for g in overall if g in good), key=lambda g: cost(g, fitness.spec).macs)
     front = list[tuple[Genome, float, float]]()
     for e in ranked:  # from the fittest on, what is smaller than all before
         if not front or (e.size < front[-1][2]):
