@@ -193,6 +193,11 @@ def search_space(
         latency_ms=s.max_latency_ms if table else None,
     )
     space = s.space(facts.shape, rows=facts.are_rows)
-    if before is not None:
-        space, spec, limits = before.space(space), before.spec, before.within(limits)
-    return limited(space, spec, limits, table=table)
+    if before is None:
+        return limited(space, spec, limits, table=table)
+    left = before.within(limits)
+    try:
+        return limited(before.space(space), before.spec, left, table=table)
+    except BadInput:  # nothing so wide fits: blocks as wide as for pictures may
+        narrow = replace(space, shape=before.spec.shape)
+        return limited(narrow, before.spec, left, table=table)

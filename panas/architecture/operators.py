@@ -105,13 +105,15 @@ def plain_genome(space: SearchSpace) -> Genome | None:
         return None
     kernel, pool = min(space.kernels), PoolBlock(sorted(space.pools)[-1])
     widths = sorted(space.widths)
+    rows = [widths]
     if space.shape[0] > widths[0]:
-        widths = [widths[-1]] * 2
-    blocks = [b for c in widths for b in (ConvBlock(c, kernel), pool)][:-1]
-    for n in range(min(len(blocks), space.max_blocks), 0, -1):
-        genome = Genome(tuple(blocks[:n]))
-        if space.allows(genome):
-            return genome
+        rows = [[c, c] for c in reversed(widths)]  # the widest that the limits allow
+    for row in rows:
+        blocks = [b for c in row for b in (ConvBlock(c, kernel), pool)][:-1]
+        for n in range(min(len(blocks), space.max_blocks), 0, -1):
+            genome = Genome(tuple(blocks[:n]))
+            if space.allows(genome):
+                return genome
     return None
 
 

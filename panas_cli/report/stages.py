@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 
 from scipy.stats import spearmanr
 
-from dprbft.site.results.records import SearchRecord
+from dprbft.site.results.records import TRUNK, SearchRecord
 from panas.architecture.cost import cost
 from panas.architecture.network import NetworkSpec
 from panas.evolution.records import GenerationRecord
@@ -105,13 +105,15 @@ def searches(run: RunFacts) -> list[Searched]:
 
 def _searched(named: Sequence[tuple[str, SearchRecord]], spec: NetworkSpec | None) -> Searched:
     names, records = zip(*named, strict=True)
+    first = records[0].cost_table[0]
+    fixed = first.parameters if first.name == TRUNK else 0
     spec = spec and records[0].spec_from(spec)
     r, taken = records[0].result, {record.genome for record in records}
     sites = names_text(names)
     generations = [Generation(number=g.generation, best=g.best, mean=g.mean) for g in r.records]
     candidates = [
         Candidate(
-            parameters=cost(e.genome, spec).parameters,
+            parameters=fixed + cost(e.genome, spec).parameters,
             fitness=e.fitness,
             in_full=e.trained,
             chosen=e.trained and e.genome in taken,

@@ -21,10 +21,11 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Search
+from dprbft.paths import search_file
 from dprbft.site.directory import read_site
 from dprbft.site.embeddings import encoder_file
-from dprbft.site.results.records import TRUNK
-from dprbft.site.search import Before
+from dprbft.site.results.records import TRUNK, SearchRecord
+from dprbft.site.search import Before, search_space
 from dprbft.site.site import Site, spec_of
 from panas.architecture.cost import LayerCost
 from panas.architecture.network import NetworkSpec
@@ -32,6 +33,7 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples, concat, digest
 from panas.features.encoders.layers import BYTES, trunk_of
 from panas.features.encoders.trunk import Trunk, restored
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread
 from panas.runtime.store import exclusive, read_tensors, write_tensors
 
@@ -66,16 +68,20 @@ class Kept:
 
 def trunk_for(site: Site) -> Kept | None:
     """The trunk of the site's networks; None where these read the samples themselves."""
-    encoder, public = site.facts.encoder, learnt_from(site)
-    if encoder is None or not site.config.has_networks or not len(public):
+    encoder = site.facts.encoder
+    if encoder is None or not site.config.has_networks or not _public(site):
         return None
+    if search_file(site.home).is_file():
+        table = SearchRecord.read(site.home).cost_table
+        if table[0].name != TRUNK:  # it was searched without
+            return None
     most, search = _most_bytes(site.config.search), site.config.search
     decided = [encoder.to_json(), most, search.max_latency_ms]
     key = hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:32]
     path = site.common / f"trunk-{key}.safetensors"
     with exclusive(path):
         if not path.is_file():
-            _make(site, path, public, most)
+            _make(site, path, most)
     return _read(path, key, path.stat().st_mtime_ns, str(site.device))
 
 
@@ -85,19 +91,33 @@ def _most_bytes(search: Search) -> int:
     return min([BYTES, *(int(SHARE * n) for n in limits)])
 
 
-def _make(site: Site, path: Path, public: Samples, most: int) -> None:
-    folder, encoder = site.paths.folder, site.facts.encoder
+def _make(site: Site, path: Path, most: int) -> None:
+    folder, encoder, config = site.paths.folder, site.facts.encoder, site.config
     assert encoder is not None
     trunk = trunk_of(encoder_file(folder, read_site(folder)), encoder, most)
-    limit = site.config.search.max_latency_ms
     milliseconds = 0.0 if trunk is None else _latency(trunk)
-    if trunk is None or (limit is not None and milliseconds > SHARE * limit):
+    limit = config.search.max_latency_ms
+    slow = limit is not None and milliseconds > SHARE * limit
+    if trunk is None or slow or not _leaves_room(trunk, config, site.facts):
         write_tensors(path, {}, {"trunk": "null"})
         return
-    trunk.to(site.device).settle(public.take(range(min(SETTLED, len(public)))))
+    trunk.to(site.device).settle(learnt_from(site).take(range(min(SETTLED, _public(site)))))
     about = json.dumps(trunk.to_json())
     weights = {name: t.cpu() for name, t in trunk.state_dict().items()}
     write_tensors(path, weights, {"trunk": about, "milliseconds": repr(milliseconds)})
+
+
+def _leaves_room(trunk: Trunk, config: RunConfig, facts: Facts) -> bool:
+    """Whether the limits leave a genome behind the trunk."""
+    try:
+        search_space(config, facts, None, _before(trunk, spec_of(config, facts), 0.0))
+    except BadInput:
+        return False
+    return True
+
+
+def _public(site: Site) -> int:
+    return len(site.public) + len(site.unlabelled)
 
 
 def _latency(trunk: Trunk) -> float:
@@ -142,7 +162,9 @@ def foreseen(config: RunConfig, facts: Facts, file: str) -> Before | None:
     if facts.encoder is None or not config.has_networks:
         return None
     trunk = trunk_of(file, facts.encoder, _most_bytes(config.search))
-    return None if trunk is None else _before(trunk, spec_of(config, facts), 0.0)
+    if trunk is None or not _leaves_room(trunk, config, facts):
+        return None
+    return _before(trunk, spec_of(config, facts), 0.0)
 
 
 def _before(trunk: Trunk, spec: NetworkSpec, milliseconds: float) -> Before:

@@ -4,6 +4,7 @@ Layers are read up to the first that `panas.features.encoders.trunk` does not kn
 where one value holds all that comes after it, as deep as a number of bytes allows.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ BYTES = 860_000
 """Of a trunk and of what a first block reads it with: a network of 1 MB has room for both."""
 
 FIRST = 1024  # bytes a channel of a first block: 128 outputs and a shortcut, in float32
+
+LARGEST = 1 << 15  # numbers of a map: thousands of public pictures are kept as maps
 
 LEAST = 3  # convolutions of a trunk: fewer have learnt edges alone
 
@@ -64,8 +67,8 @@ def trunk_of(given: str, facts: EncoderFacts, most: int = BYTES) -> Trunk | None
 
 
 def _is_map(shape: tuple[int, ...]) -> bool:
-    """Whether a value has places that blocks can compare."""
-    return len(shape) == 3 and min(shape[1:]) > 1
+    """Whether a value has places that blocks can compare, and is small enough to be kept."""
+    return len(shape) == 3 and min(shape[1:]) > 1 and math.prod(shape) <= LARGEST
 
 
 def _ends(layers: Layers, k: int) -> bool:
@@ -137,11 +140,11 @@ def _step_of_onnx(
     of, plain = tuple(values), about.get("auto_pad", b"NOTSET") == b"NOTSET"
     top, left, bottom, right = about.get("pads", (0, 0, 0, 0)) or (0, 0, 0, 0)
     stride, padding = tuple(about.get("strides", (1, 1))), (left, right, top, bottom)
+    dilation = tuple(about.get("dilations", (1, 1)))
     match kind, len(of), len(given):
         case "Conv", 1, 1 | 2 if plain and given[0].ndim == 4:
             weight = torch.tensor(given[0])
             bias = torch.tensor(given[1]) if len(given) > 1 else torch.zeros(len(weight))
-            dilation = tuple(about.get("dilations", (1, 1)))
             groups = about.get("group", 1)
             return Step("conv", of, stride, padding, dilation, groups), weight, bias
         case "BatchNormalization", 1, 4:
@@ -150,7 +153,7 @@ def _step_of_onnx(
         case "Clip", 1, 2:
             low, high = (float(v) for v in given)
             return (Step("clip", of, bounds=(low, high)),)
-        case "MaxPool", 1, 0 if plain and not about.get("ceil_mode"):
+        case "MaxPool", 1, 0 if plain and not about.get("ceil_mode") and set(dilation) == {1}:
             return (Step("max_pool", of, stride, padding, size=tuple(about["kernel_shape"])),)
         case "GlobalAveragePool", 1, 0:
             return (Step("mean", of),)

@@ -30,7 +30,9 @@ from torch.nn import functional as F
 
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.samples import Samples
+from panas.features.encoders.encoder import repeatable
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import one_thread
 
 LEVELS = 127  # of an 8-bit weight, on either side of 0
 REACH = 3.0  # deviations that [-1, 1] stands for
@@ -184,7 +186,7 @@ class Trunk(nn.Module):
 
     def settle(self, pictures: Samples) -> None:
         """Scale maps by their mean and deviation over public pictures, at least one."""
-        with torch.no_grad():
+        with one_thread(), repeatable(), torch.no_grad():
             maps = torch.cat([self.last(x).cpu() for x in self._each(pictures)])
         self.centre.copy_(maps.mean((0, 2, 3)))
         self.spread.copy_(maps.std((0, 2, 3)).clamp(min=1e-6))
@@ -198,9 +200,10 @@ class Trunk(nn.Module):
             mirrored: left and right of each picture change places.
         """
         parts = [torch.empty(0, *self.shape, dtype=torch.uint8)]
-        for x in self._each(samples):
-            maps = self(x.flip(3) if mirrored else x)
-            parts.append(maps.add(1).mul(127.5).round().to(torch.uint8).cpu())
+        with one_thread(), repeatable():
+            for x in self._each(samples):
+                maps = self(x.flip(3) if mirrored else x)
+                parts.append(maps.add(1).mul(127.5).round().to(torch.uint8).cpu())
         return torch.cat(parts)
 
     def _each(self, samples: Samples) -> Iterator[Float[Tensor, "1 c h w"]]:

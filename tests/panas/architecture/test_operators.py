@@ -16,6 +16,9 @@ from scipy.stats import chisquare
 
 from panas.architecture.blocks import Block, PoolBlock
 from panas.architecture.genome import Genome
+from panas.architecture.latency import limited
+from panas.architecture.limits import Constraints
+from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import (
     MUTATIONS,
     Mutation,
@@ -219,3 +222,11 @@ def test_added_blocks_are_uniform_over_the_menu() -> None:
     assert set(added) == set(space.menu(genome.blocks))
     assert len(added) == 12
     assert chisquare(list(added.values())).pvalue > 1e-4
+
+
+def test_maps_are_read_by_two_of_the_widest_convolutions_that_the_limits_allow() -> None:
+    space = SearchSpace(shape=(112, 10, 10), widths=(32, 64, 128))
+    assert str(plain_genome(space)) == "c128k3-max-c128k3"
+    spec = NetworkSpec(shape=space.shape, classes=10, width=16)
+    tight = limited(space, spec, Constraints(parameters=30_000))
+    assert str(plain_genome(tight)) == "c64k3-max-c64k3"

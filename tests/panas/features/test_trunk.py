@@ -117,6 +117,17 @@ def test_a_layer_that_nobody_knows_ends_the_trunk(tmp_path: Path) -> None:
     assert trunk.shape == (16, 8, 8)
 
 
+def test_maps_that_would_fill_the_disk_are_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGEST", 32 * 8 * 8 - 1)
+    trunk = trunk_in(folder / "deep.pt2")
+    assert trunk is not None
+    assert trunk.shape == (16, 8, 8)
+    monkeypatch.setattr(module, "LARGEST", 100)
+    assert trunk_in(folder / "deep.pt2") is None
+
+
 def test_an_encoder_of_no_feature_maps_has_none(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 8)).eval()
     program = torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),))

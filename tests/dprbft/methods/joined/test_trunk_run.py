@@ -1,5 +1,6 @@
 """Whole runs whose networks begin with the first layers of their encoder."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from deep_encoder import write_deep
 from tiny_runs import carry_out, joined_config
 
 from dprbft.config.schema import RunConfig
-from dprbft.methods.joined.inputs import trunk_for
+from dprbft.methods.joined.inputs import network_spec, trunk_for
 from dprbft.paths import CANDIDATES, model_file, network_picture, predictor_file, read_sites
 from dprbft.run.view import RunView
 from dprbft.site.results.pictures import draw_missing
@@ -107,3 +108,15 @@ def test_it_can_be_exported(form: Format, run: tuple[Path, RunConfig]) -> None:
     saved = networks(run[0])[0]
     content = export(saved, form, {"covered": "tests"})  # each is checked against the network
     assert len(content) > 1000
+
+
+def test_a_site_whose_network_was_searched_without_them_does_without(
+    run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = open_site(read_sites(run[0])[0])
+    assert network_spec(site).shape != site.spec.shape
+    record = SearchRecord.read(site.home)
+    older = replace(record, cost_table=record.cost_table[1:])
+    monkeypatch.setattr(SearchRecord, "read", lambda home: older)
+    assert trunk_for(site) is None
+    assert network_spec(site) == site.spec
