@@ -20,6 +20,7 @@ from panas.training.distillation import (
     CHANGES,
     STEPS,
     STUDENT,
+    THINNED,
     Change,
     SoftSamples,
     distil,
@@ -28,6 +29,7 @@ from panas.training.distillation import (
     made_of_two,
     moved,
     student_trainer,
+    thinned,
 )
 from panas.training.evaluate import represent
 from panas.training.linear.ridge import exact_moments, logits, ridge
@@ -222,3 +224,13 @@ def test_a_student_of_digits_comes_near_its_teacher() -> None:
     right = [float((a == test.y).double().mean()) for a in (teacher(test).argmax(1), answers)]
     assert right[0] > 0.9
     assert right[1] > right[0] - 0.16
+
+
+def test_a_fifth_of_the_channels_of_a_map_is_left_out_and_the_others_make_up_for_it() -> None:
+    x = torch.rand(50, 40, 3, 3, generator=torch.Generator().manual_seed(0)) + 1
+    thin = thinned(x, np.random.default_rng(0))
+    out = (thin == 0).all(dim=(2, 3))
+    assert torch.equal(out, (thin == 0).any(dim=(2, 3)))
+    torch.testing.assert_close(thin[~out], x[~out] / (1 - THINNED))
+    assert abs(float(out.double().mean()) - THINNED) < 0.03
+    assert 0.1 < THINNED < 0.3
