@@ -100,6 +100,17 @@ def test_it_ends_where_one_value_holds_all_and_as_deep_as_bytes_allow(folder: Pa
     assert trunk_in(path, 1000) is None  # too few convolutions
 
 
+def test_it_never_ends_within_a_branch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST", 1)
+    monkeypatch.setattr(module, "FIRST", 0)
+    path = folder / "deep.pt2"
+    ends, most = list[str](), BYTES
+    while trunk := trunk_in(path, most):
+        ends.append(trunk.steps[-1].op)
+        most = trunk.bytes - 1
+    assert ends == ["conv", "relu", "add", "max_pool", "conv"]
+
+
 def test_a_layer_that_nobody_knows_ends_the_trunk(tmp_path: Path) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
