@@ -92,7 +92,7 @@ class Search(Section):
     )
     size: Literal["parameters", "macs", "bytes"] | None = about(None, "second objective")
     max_parameters: Count | None = about(None, "hard limit of a network, as the three below")
-    max_macs: Count | None = about(None, "multiply-accumulates of one image, an encoder's layers aside")
+    max_macs: Count | None = about(None, "multiply-accumulates of an image, an encoder's aside")
     max_bytes: Count | None = about(None, "of its 32-bit state")
     max_latency_ms: Positive | None = about(None, "of one image on one thread, by a measured table")
 
