@@ -23,7 +23,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Search
 from dprbft.paths import search_file
 from dprbft.site.directory import read_site
-from dprbft.site.embeddings import encoder_file
+from dprbft.site.embeddings import check_encoder, encoder_file
 from dprbft.site.results.records import TRUNK, SearchRecord
 from dprbft.site.search import Before, search_space
 from dprbft.site.site import Site, spec_of
@@ -87,14 +87,16 @@ def trunk_for(site: Site) -> Kept | None:
 
 def _most_bytes(search: Search) -> int:
     """A parameter takes about a byte."""
-    limits = [n for n in (search.max_bytes, search.max_parameters) if n is not None]
-    return min([BYTES, *(int(SHARE * n) for n in limits)])
+    limit = search.max_parameters
+    return BYTES if limit is None else min(BYTES, int(SHARE * limit))
 
 
 def _make(site: Site, path: Path, most: int) -> None:
     folder, encoder, config = site.paths.folder, site.facts.encoder, site.config
     assert encoder is not None
-    trunk = trunk_of(encoder_file(folder, read_site(folder)), encoder, most)
+    settings = read_site(folder)
+    check_encoder(folder, settings, site.facts)  # its file may have changed since the site joined
+    trunk = trunk_of(encoder_file(folder, settings), encoder, most)
     milliseconds = 0.0 if trunk is None else _latency(trunk)
     limit = config.search.max_latency_ms
     slow = limit is not None and milliseconds > SHARE * limit
