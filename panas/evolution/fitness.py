@@ -322,8 +322,7 @@ class AgreementFitness:
             *(bottom, head, self.taught),
             config=config,
             rng=rng,
-            changed=self.changed,
-            seed=self.seed,
+            changed=self.changed and (self.changed, self.seed),
         )
         passes = continue_training(trainer, job, self.optimizer)
         if not is_finite(bottom, head):

@@ -33,7 +33,6 @@ def save_network(
     genome: Genome,
     spec: NetworkSpec,
     notes: dict[str, Any],
-    trunk: Trunk | None = None,
 ) -> None:
     """Write bottom and head to a file, with what builds them again.
 
@@ -45,9 +44,8 @@ def save_network(
         spec: shape, width and classes.
         notes: JSON-able; `Facts.to_json` of its data as "facts" lets the network name classes and
             read raw data.
-        trunk: layers of an encoder that make what the bottom reads of pictures, if it needs any.
     """
-    tensors, about = network_record(bottom, head, genome, spec, notes, trunk)
+    tensors, about = network_record(bottom, head, genome, spec, notes)
     write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
@@ -67,7 +65,7 @@ def network_record(
         genome: the architecture; a custom block is noted by its text.
         spec: shape, width and classes.
         notes: JSON-able, as for `save_network`.
-        trunk: as for `save_network`.
+        trunk: layers of an encoder that make what the bottom reads of pictures, if it needs any.
     """
     modules: dict[str, nn.Module] = {"bottom": bottom, "head": head}
     if trunk is not None:
@@ -175,6 +173,13 @@ class SavedNetwork(Classifier):
         """Probability of each class of samples, or of network inputs in [-1, 1]."""
         x = samples if isinstance(samples, Tensor) else samples.inputs()
         return self.network(x).softmax(dim=1)
+
+
+def write_network(path: Path, saved: SavedNetwork) -> None:
+    """Write a whole network, with its trunk, to a file that `load_network` reads."""
+    s = saved
+    tensors, about = network_record(s.bottom, s.head, s.genome, s.spec, s.notes, s.trunk)
+    write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
 def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:

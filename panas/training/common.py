@@ -118,8 +118,7 @@ class CommonTraining:
             *(bottom, head, self.taught),
             config=config,
             rng=rng,
-            changed=self.changed,
-            seed=self.seed,
+            changed=self.changed and (self.changed, self.seed),
         )
         if begun:
             trainer.resume(read_tensors(self._path)[0])

@@ -129,8 +129,7 @@ def student_trainer(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    changed: "Change | None" = None,
-    seed: int = 0,
+    changed: "tuple[Change, int] | None" = None,
 ) -> Trainer:
     """The training of a student, which can stop after any epoch and go on later.
 
@@ -140,14 +139,15 @@ def student_trainer(
         taught: at least one sample, else BadInput.
         config: how weights move.
         rng: orders the samples; nothing else may draw from it.
-        changed: what is done to inputs at each step, whose answers stay; None: nothing.
-        seed: of that.
+        changed: what is done to inputs at each step, whose answers stay, and its seed; None:
+            nothing.
     """
 
     def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         x = taught.samples.inputs(at)
         if changed is not None:
-            x = CHANGES[changed](x, stream(seed, changed, step))
+            change, seed = changed
+            x = CHANGES[change](x, stream(seed, change, step))
         return x, taught.targets[at]
 
     return Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches)

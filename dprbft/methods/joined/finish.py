@@ -21,7 +21,7 @@ from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.runtime.errors import BudgetExhausted
-from panas.training.checkpoint import save_network
+from panas.training.checkpoint import write_network
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
 from panas.training.linear.public_models import public_models
@@ -76,15 +76,7 @@ def finish(site: Site, state: JoinedState) -> None:
     """Make the network and the predictor, and report on both."""
     network = student(site, state)
     if network:
-        save_network(
-            model_file(site.home),
-            network.bottom,
-            network.head,
-            genome=network.genome,
-            spec=network.spec,
-            notes=dict(network.notes),
-            trunk=network.trunk,
-        )
+        write_network(model_file(site.home), network)
     shared = state.check_joined()
     heads = {"shared": shared, **public_heads(site)}
     of_public = public_models(site.public, table=not site.facts.are_pictures)

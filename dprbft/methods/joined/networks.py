@@ -154,8 +154,7 @@ def student(site: Site, state: JoinedState) -> SavedNetwork | None:
             *(network.bottom, network.head, taught),
             config=config,
             rng=rng,
-            changed=changed,
-            seed=seed,
+            changed=changed and (changed, seed),
         ).run(config.epochs)
     else:
         maps, answers = training(network.genome).maps(), answers_to(site, state, lessons)

@@ -120,7 +120,12 @@ def test_parts_change_nothing(
     config = replace(CONFIG, train_head=whole.spec.head_moves)
     with one_thread():
         trainer = student_trainer(
-            bottom, head, whole.taught, config=config, rng=rng, changed=changed, seed=whole.seed
+            bottom,
+            head,
+            whole.taught,
+            config=config,
+            rng=rng,
+            changed=changed and (changed, whole.seed),
         )
         trainer.run(config.epochs)
     monkeypatch.setattr(module, "PARTS", parts)

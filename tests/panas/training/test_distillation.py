@@ -84,7 +84,9 @@ def test_labels_are_not_read(changed: Change | None) -> None:
     for lessons in (lesson, other):
         bottom, head = networks()
         rng = np.random.default_rng(1)
-        student_trainer(bottom, head, lessons, config=CONFIG, rng=rng, changed=changed).run(4)
+        student_trainer(
+            bottom, head, lessons, config=CONFIG, rng=rng, changed=changed and (changed, 1)
+        ).run(4)
         ends.append(flat(bottom, head))
     assert torch.equal(*ends)
 
@@ -95,7 +97,7 @@ def test_inputs_that_change_keep_their_answers(changed: Change) -> None:
     config = OptimizerConfig(learning_rate=0.3, batch_size=15, epochs=2)
     (bottom, head), (b, h), lesson = networks(), networks(), taught()
     rng = np.random.default_rng(1)
-    student_trainer(bottom, head, lesson, config=config, rng=rng, changed=changed, seed=5).run(2)
+    student_trainer(bottom, head, lesson, config=config, rng=rng, changed=(changed, 5)).run(2)
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.3)
     orders, seen = np.random.default_rng(1), list[torch.Tensor]()
     for step in range(2):
