@@ -9,6 +9,7 @@ frequencies. A student may take a tenth (`--macs`) of the multiply-accumulates o
 | line | what is compared |
 |---|---|
 | cost of K sites | sample-passes, and seconds, of all sites' searches, over those of one |
+| price of K students | seconds of training those of a genome for K sites, over that of one site |
 | over apart | the pick, against that of a search for the site by itself, in its own frequencies |
 | over random | the pick, against a random genome of within 15 % of its multiply-accumulates |
 | below predictor | the site's predictor, against the student that is taught in full |
@@ -67,9 +68,11 @@ def one(root: str, task: tuple[int, float]) -> dict[str, Any]:
         more = [rng.dirichlet(np.full(f.world.classes, SETTING.alpha)) for _ in range(max(SITES))]
         mixes = (mixes + [torch.from_numpy(mix) for mix in more])[: max(SITES)]
         result, costs = together(space, alike, mixes)
+        price = price_of_students(f, alike, result.best)
         sites = [site_of(f, at, space, alike, result) for at in range(len(f.world.sites))]
         return {
             "cost": costs,
+            "price": price,
             "macs": f.macs,
             "genomes": len({site["genome"] for site in sites}),
             "sites": sites,
@@ -97,6 +100,18 @@ def together(
             seconds = time.perf_counter() - begin
             costs.append({"sites": site + 1, "passes": passes, "seconds": seconds})
     return result, costs
+
+
+def price_of_students(f: Federation, alike: AgreementFitness, genome: Genome) -> float:
+    """What students of the most sites cost, over one site's, all of a genome.
+
+    One of them is trained as a site of few does, which takes longer.
+    """
+    begin = time.perf_counter()
+    f.student(0, genome, alike)
+    one = time.perf_counter() - begin
+    f.teach_last_layers(max(SITES), genome, alike)
+    return (time.perf_counter() - begin) / one
 
 
 def in_mix(fitness: AgreementFitness, mix: torch.Tensor, site: int) -> AgreementFitness:
@@ -195,6 +210,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]
             for what in ("passes", "seconds"):
                 ratio = c[what] / first[what]
                 result.setdefault(f"cost of {c['sites']} sites, {what}", []).append(ratio)
+        result.setdefault(f"price of {max(SITES)} students", []).append(run["price"])
         result.setdefault("passes of one site", []).append(first["passes"])
         result.setdefault("seconds of one site", []).append(first["seconds"])
         for name, rival in (("over apart", "apart"), ("over random", "random")):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from benchmarks import joining_world
 from benchmarks.joining_methods import Known, averaged, plan_of, pooled_head, recipe_of
 from benchmarks.joining_world import Setting, World, draw, samples_of, width_of
-from dprbft.methods.joined.networks import OWN_RATE, steps_beside
+from dprbft.methods.joined.networks import LAST, OWN_RATE, Steps, steps_beside
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Constraints, Limits
 from panas.architecture.network import NetworkSpec
@@ -38,6 +38,7 @@ from panas.training.distillation import (
     long_enough,
 )
 from panas.training.evaluate import represent
+from panas.training.last_layer import teach_last_layer
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import logits
@@ -118,6 +119,46 @@ class Federation:
         )
         return self.accuracy(values, site.mix)
 
+    def steps(self, fitness: AgreementFitness) -> Steps:
+        """Of a student's training, beside the search's."""
+        whole = long_enough(STUDENT, len(self.public), STEPS)
+        searched = steps_of(fitness.optimizer, len(fitness.taught))
+        return steps_beside(searched, steps_of(whole, len(self.public)))
+
+    def epochs(self, steps: int) -> int:
+        """Of the public images, at least one."""
+        return max(1, round(steps / steps_of(replace(STUDENT, epochs=1), len(self.public))))
+
+    def common(self, genome: Genome, fitness: AgreementFitness) -> CommonTraining:
+        """What a genome's student learns once for all sites, from the weights of its search."""
+        assert fitness.cache is not None
+        return CommonTraining(
+            genome=genome,
+            spec=self.spec,
+            taught=SoftSamples(self.public, logits(self.shared, self.z).softmax(1)),
+            config=replace(STUDENT, epochs=self.epochs(self.steps(fitness).common)),
+            seed=self.seed,
+            device="cpu",
+            folder=fitness.cache,
+            begin=lambda: fitness.weights_of(genome),
+        )
+
+    def teach_last_layers(self, sites: int, genome: Genome, fitness: AgreementFitness) -> None:
+        """What so many sites do for their students where they share a folder: each its own.
+
+        Args:
+            sites: how many.
+            genome: of their students.
+            fitness: as for `student`.
+        """
+        common = self.common(genome, fitness)
+        maps, answers = common.maps(), common.taught.targets
+        for at in range(sites):
+            rng = stream(self.seed, "client", at, "last layer")
+            bottom, head = self.spec.network(genome, rng)
+            load(bottom, head, common.weights())
+            teach_last_layer(bottom, head, maps, answers, config=LAST, rng=rng)
+
     def student(self, at: int, genome: Genome, fitness: AgreementFitness) -> tuple[float, float]:
         """Accuracies of a site's teacher, its shared head with residual, and of its student.
 
@@ -144,26 +185,11 @@ class Federation:
             with torch.no_grad():
                 return residual(z) + logits(self.shared, z) + prior
 
-        whole = long_enough(STUDENT, len(self.public), STEPS)
-        searched = steps_of(fitness.optimizer, len(fitness.taught))
-        steps = steps_beside(searched, steps_of(whole, len(self.public)))
-        in_epoch = steps_of(replace(whole, epochs=1), len(self.public))
-        assert fitness.cache is not None
-        common = CommonTraining(
-            genome=genome,
-            spec=self.spec,
-            taught=SoftSamples(self.public, logits(self.shared, self.z).softmax(1)),
-            config=replace(whole, epochs=max(1, round(steps.common / in_epoch))),
-            seed=self.seed,
-            device="cpu",
-            folder=fitness.cache,
-            begin=lambda: fitness.weights_of(genome),
-        )
         rng = stream(self.seed, "client", at, "student")
         bottom, head = self.spec.network(genome, rng)
-        load(bottom, head, common.weights())
+        load(bottom, head, self.common(genome, fitness).weights())
         taught = SoftSamples(self.public, teacher(self.z).softmax(1))
-        own = max(1, round(steps.own / in_epoch))
+        own = self.epochs(self.steps(fitness).own)
         config = replace(STUDENT, epochs=own, learning_rate=OWN_RATE, train_head=False)
         distil(bottom, head, taught, config=config, rng=rng)
         with torch.no_grad():

@@ -67,10 +67,9 @@ def network_record(
         notes: JSON-able, as for `save_network`.
         trunk: layers of an encoder that make what the bottom reads of pictures, if it needs any.
     """
-    modules: dict[str, nn.Module] = {"bottom": bottom, "head": head}
+    tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     if trunk is not None:
-        modules["trunk"] = trunk
-    tensors = nn.ModuleDict(modules).state_dict()
+        tensors |= {f"trunk.{name}": values for name, values in trunk.kept().items()}
     classes, width = head.linear.weight.shape
     return tensors, {
         "genome": str(genome),

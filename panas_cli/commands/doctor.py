@@ -23,7 +23,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "parquet": ("pyarrow",),
     "dicom": ("pydicom",),
-    "encoders": ("onnxruntime",),
+    "encoders": ("onnx", "onnxruntime"),
 }
 """What each extra needs."""
 LEAST_BYTES = 2e9

@@ -151,7 +151,7 @@ def _about(e: Exported) -> str:
         encoder = trunk.facts
         first = (
             f"- Before it: the first layers of the public encoder `{encoder.name}` (SHA-256 "
-            f"`{encoder.digest}...`), {trunk.parameters_held:,} weights of 8 bits. They are under "
+            f"`{encoder.digest}...`), {trunk.parameters_held:,} weights of 7 bits. They are under "
             "that encoder's licence.\n"
         )
     return (

@@ -20,7 +20,6 @@ from statistics import median
 import torch
 
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import Search
 from dprbft.paths import search_file
 from dprbft.site.directory import read_site
 from dprbft.site.embeddings import check_encoder, encoder_file
@@ -31,7 +30,8 @@ from panas.architecture.cost import LayerCost
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat, digest
-from panas.features.encoders.layers import BYTES, trunk_of
+from panas.features.encoders.bits import BITS
+from panas.features.encoders.layers import is_small, trunk_of
 from panas.features.encoders.trunk import Trunk, restored
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread
@@ -75,47 +75,50 @@ def trunk_for(site: Site) -> Kept | None:
         table = SearchRecord.read(site.home).cost_table
         if table[0].name != TRUNK:  # it was searched without
             return None
-    most, search = _most_bytes(site.config.search), site.config.search
-    decided = [encoder.to_json(), most, search.max_latency_ms]
+    search = site.config.search
+    decided = [encoder.to_json(), BITS, search.max_parameters, search.max_latency_ms]
     key = hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:32]
     path = site.common / f"trunk-{key}.safetensors"
     with exclusive(path):
         if not path.is_file():
-            _make(site, path, most)
+            _make(site, path)
     return _read(path, key, path.stat().st_mtime_ns, str(site.device))
 
 
-def _most_bytes(search: Search) -> int:
-    """A parameter takes about a byte."""
-    limit = search.max_parameters
-    return BYTES if limit is None else min(BYTES, int(SHARE * limit))
-
-
-def _make(site: Site, path: Path, most: int) -> None:
-    folder, encoder, config = site.paths.folder, site.facts.encoder, site.config
-    assert encoder is not None
-    settings = read_site(folder)
-    check_encoder(folder, settings, site.facts)  # its file may have changed since the site joined
-    trunk = trunk_of(encoder_file(folder, settings), encoder, most)
-    milliseconds = 0.0 if trunk is None else _latency(trunk)
-    limit = config.search.max_latency_ms
-    slow = limit is not None and milliseconds > SHARE * limit
-    if trunk is None or slow or not _leaves_room(trunk, config, site.facts):
-        write_tensors(path, {}, {"trunk": "null"})
-        return
-    trunk.to(site.device).settle(learnt_from(site).take(range(min(SETTLED, _public(site)))))
-    about = json.dumps(trunk.to_json())
-    weights = {name: t.cpu() for name, t in trunk.state_dict().items()}
-    write_tensors(path, weights, {"trunk": about, "milliseconds": repr(milliseconds)})
-
-
-def _leaves_room(trunk: Trunk, config: RunConfig, facts: Facts) -> bool:
-    """Whether the limits leave a genome behind the trunk."""
+def _is_within(trunk: Trunk, config: RunConfig, facts: Facts) -> bool:
+    """Whether a trunk keeps the limits on a network, and leaves room for a genome."""
+    parameters = config.search.max_parameters
+    if not is_small(trunk) or (parameters and trunk.parameters_held > SHARE * parameters):
+        return False
     try:
         search_space(config, facts, None, _before(trunk, spec_of(config, facts), 0.0))
     except BadInput:
         return False
     return True
+
+
+def _make(site: Site, path: Path) -> None:
+    folder, encoder, config = site.paths.folder, site.facts.encoder, site.config
+    assert encoder is not None
+    settings = read_site(folder)
+    check_encoder(folder, settings, site.facts)  # its file may have changed since the site joined
+    limit, milliseconds = config.search.max_latency_ms, 0.0
+
+    def fits(trunk: Trunk) -> bool:
+        nonlocal milliseconds
+        if not _is_within(trunk, config, site.facts):
+            return False
+        milliseconds = _latency(trunk)
+        return limit is None or milliseconds <= SHARE * limit
+
+    trunk = trunk_of(encoder_file(folder, settings), encoder, fits)
+    if trunk is None:
+        write_tensors(path, {}, {"trunk": "null"})
+        return
+    trunk.to(site.device).settle(learnt_from(site).take(range(min(SETTLED, _public(site)))))
+    about = json.dumps(trunk.to_json())
+    weights = {name: t.cpu() for name, t in trunk.kept().items()}
+    write_tensors(path, weights, {"trunk": about, "milliseconds": repr(milliseconds)})
 
 
 def _public(site: Site) -> int:
@@ -163,10 +166,8 @@ def foreseen(config: RunConfig, facts: Facts, file: str) -> Before | None:
     """
     if facts.encoder is None or not config.has_networks:
         return None
-    trunk = trunk_of(file, facts.encoder, _most_bytes(config.search))
-    if trunk is None or not _leaves_room(trunk, config, facts):
-        return None
-    return _before(trunk, spec_of(config, facts), 0.0)
+    trunk = trunk_of(file, facts.encoder, lambda trunk: _is_within(trunk, config, facts))
+    return None if trunk is None else _before(trunk, spec_of(config, facts), 0.0)
 
 
 def _before(trunk: Trunk, spec: NetworkSpec, milliseconds: float) -> Before:

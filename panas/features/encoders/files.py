@@ -3,7 +3,7 @@
 | file | kind | read by |
 |---|---|---|
 | NAME.pt2 | a program of `torch.export` | torch |
-| NAME.onnx | ONNX in one file | onnxruntime (extra `encoders`) |
+| NAME.onnx | ONNX in one file | onnx, onnxruntime (extra `encoders`) |
 | ARCHITECTURE:NAME.safetensors, .pth, .pt | a torchvision network, no classifier | torch |
 
 **What is trusted.** Weights are read without unpickling code (`weights_only`), also those inside a
@@ -239,11 +239,12 @@ def _fixed(sizes: Any) -> Shape | None:
 
 def _onnx(content: bytes, device: str) -> Loaded:
     try:
+        import onnx  # noqa: F401  (its layers are read later)
         import onnxruntime
     except ModuleNotFoundError as e:
         raise BadInput(
-            "expected onnxruntime for an encoder in ONNX, found none (in the checkout: pip install "
-            "'.[encoders]')"
+            "expected onnx and onnxruntime for an encoder in ONNX, did not find both (in the "
+            "checkout: pip install '.[encoders]')"
         ) from e
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

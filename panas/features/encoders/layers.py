@@ -18,10 +18,10 @@ from panas.data.encoder import EncoderFacts
 from panas.features.encoders.files import encoder_path, exported
 from panas.features.encoders.trunk import Step, Trunk
 
-BYTES = 860_000
+BYTES = 950_000
 """Of a trunk and of what a first block reads it with: a network of 1 MB has room for both."""
 
-FIRST = 1024  # bytes a channel of a first block: 128 outputs and a shortcut, in float32
+FIRST = 550  # bytes a channel of a first block: 64 outputs and a shortcut, in float32
 
 LARGEST = 1 << 15  # numbers of a map: thousands of public pictures are kept as maps
 
@@ -44,13 +44,20 @@ class Layers:
         return len(self.steps)
 
 
-def trunk_of(given: str, facts: EncoderFacts, most: int = BYTES) -> Trunk | None:
+def is_small(trunk: Trunk, most: int = BYTES) -> bool:
+    """Whether trunk and first block have at most so many bytes."""
+    return trunk.bytes + FIRST * trunk.shape[0] <= most
+
+
+def trunk_of(
+    given: str, facts: EncoderFacts, fits: Callable[[Trunk], bool] = is_small
+) -> Trunk | None:
     """The first layers of an encoder; None where none can be read, or too few fit.
 
     Args:
         given: its file, as for `load_encoder`, which has read it before.
         facts: of it.
-        most: bytes, as of `BYTES`.
+        fits: whether a trunk is within the limits; the deepest of those is taken.
     """
     try:
         layers = _READERS[facts.kind](given, facts) if facts.kind in _READERS else Layers()
@@ -61,7 +68,7 @@ def trunk_of(given: str, facts: EncoderFacts, most: int = BYTES) -> Trunk | None
         convolutions = sum(step.op == "conv" for step in layers.steps[: k + 1])
         if _is_map(shape) and convolutions >= LEAST and _ends(layers, k):
             trunk = _built(layers, facts, k, (shape[0], shape[1], shape[2]))
-            if trunk.bytes + FIRST * shape[0] <= most:
+            if fits(trunk):
                 return trunk
     return None
 
@@ -96,11 +103,9 @@ def _shapes(layers: Layers, facts: EncoderFacts) -> Iterator[tuple[int, ...]]:
 
 
 def _onnx(path: Path) -> Layers:
-    try:
-        import onnx
-        from onnx import numpy_helper
-    except ModuleNotFoundError:
-        return Layers()
+    import onnx
+    from onnx import numpy_helper
+
     graph = onnx.load(path, load_external_data=False).graph
     constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer if not i.data_location}
     names, layers = {graph.input[0].name: 0}, Layers()

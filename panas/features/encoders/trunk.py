@@ -2,7 +2,7 @@
 
 A small network learns little from a few thousand pictures. The first layers of a public encoder
 have learnt from millions, and the blocks of a genome read their feature maps in a picture's place.
-Weights are kept as 8-bit whole numbers, one scale a channel; nothing of them is trained.
+Weights are kept as 7-bit whole numbers, one scale a channel; nothing of them is trained.
 
 | step | value |
 |---|---|
@@ -30,11 +30,12 @@ from torch.nn import functional as F
 
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.samples import Samples
+from panas.features.encoders.bits import MOST, packed, packed_bytes, unpacked
 from panas.features.encoders.encoder import repeatable
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread
 
-LEVELS = 127  # of an 8-bit weight, on either side of 0
+HALF = 60_000  # from here on numbers need more than 16 bits
 REACH = 3.0  # deviations that [-1, 1] stands for
 
 
@@ -51,9 +52,14 @@ class Step:
     size: tuple[int, int] = (1, 1)  # of a pool
     bounds: tuple[float, float] = (0.0, 0.0)  # of `clip`
 
+    def to_json(self) -> dict[str, Any]:
+        """Fields that are not as usual."""
+        usual = Step("", ())
+        return {k: v for k, v in asdict(self).items() if v != getattr(usual, k)}
+
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Step":
-        """What `asdict` made."""
+        """What `to_json` made."""
         lists = {k: tuple(v) for k, v in record.items() if isinstance(v, list | tuple)}
         return Step(**{**record, **lists})
 
@@ -100,7 +106,7 @@ class Trunk(nn.Module):
         self.register_buffer("spread", torch.ones(shape[0]))
 
     def hold(self, k: int, weight: Tensor, bias: Tensor) -> None:
-        """Keep the weights of step k: of a convolution in 8 bits.
+        """Keep the weights of step k: of a convolution as whole numbers.
 
         Args:
             k: of a `conv` or an `affine`.
@@ -108,14 +114,14 @@ class Trunk(nn.Module):
             bias: (outputs,).
         """
         if self.steps[k].op == "conv":
-            scale = weight.flatten(1).abs().amax(1).clamp(min=1e-6) / LEVELS
+            scale = weight.flatten(1).abs().amax(1).clamp(min=1e-6) / MOST
             scale = scale.half().clamp(min=1e-7)
             rounded = (weight / scale.float()[:, None, None, None]).round()
-            self.register_buffer(f"weight{k}", rounded.clamp(-LEVELS, LEVELS).to(torch.int8))
+            self.register_buffer(f"weight{k}", rounded.clamp(-MOST, MOST).to(torch.int8))
             self.register_buffer(f"scale{k}", scale)
         else:
             self.register_buffer(f"weight{k}", weight.float())
-        self.register_buffer(f"bias{k}", bias.float())
+        self.register_buffer(f"bias{k}", bias.half() if bias.abs().max() < HALF else bias.float())
         self.unpack(k)
 
     def unpack(self, k: int) -> None:
@@ -125,6 +131,9 @@ class Trunk(nn.Module):
     def _weight(self, k: int) -> Tensor:
         kept = getattr(self, f"float{k}", None)
         return self._floats(k) if kept is None else cast(Tensor, kept)
+
+    def _bias(self, k: int) -> Tensor:
+        return cast(Tensor, getattr(self, f"bias{k}").float())
 
     def _floats(self, k: int) -> Tensor:
         weight = getattr(self, f"weight{k}").float()
@@ -162,10 +171,10 @@ class Trunk(nn.Module):
             if not even:
                 x = F.pad(x, step.padding)
             padding = (top, left) if even else (0, 0)
-            weight, bias = self._weight(k), getattr(self, f"bias{k}")
+            weight, bias = self._weight(k), self._bias(k)
             return F.conv2d(x, weight, bias, step.stride, padding, step.dilation, step.groups)
         if step.op == "affine":
-            return x * self._weight(k)[:, None, None] + getattr(self, f"bias{k}")[:, None, None]
+            return x * self._weight(k)[:, None, None] + self._bias(k)[:, None, None]
         if step.op == "clip":
             return x.clamp(*step.bounds)
         if step.op == "max_pool":
@@ -211,10 +220,17 @@ class Trunk(nn.Module):
         for i in range(len(samples)):
             yield samples.inputs([i]).to(self.mean.device)
 
+    def kept(self) -> dict[str, Tensor]:
+        """Its weights as files hold them: those of convolutions are packed."""
+        return {n: packed(t) if _whole(t) else t for n, t in self.state_dict().items()}
+
     @property
     def bytes(self) -> int:
-        """Of its weights, as they are kept."""
-        return sum(t.numel() * t.element_size() for t in self.state_dict().values())
+        """Of its weights, as files hold them."""
+        return sum(
+            packed_bytes(t.numel()) if _whole(t) else t.numel() * t.element_size()
+            for t in self.state_dict().values()
+        )
 
     @property
     def parameters_held(self) -> int:
@@ -234,29 +250,39 @@ class Trunk(nn.Module):
 
     def to_json(self) -> dict[str, Any]:
         """All but the weights; `restored` builds it again."""
-        steps = [asdict(step) for step in self.steps]
-        return {"encoder": self.facts.to_json(), "steps": steps, "shape": [*self.shape]}
+        return {
+            "encoder": self.facts.to_json(),
+            "steps": [step.to_json() for step in self.steps],
+            "shape": [*self.shape],
+            "kernels": {n: [*t.shape] for n, t in self.state_dict().items() if _whole(t)},
+        }
+
+
+def _whole(values: Tensor) -> bool:
+    return values.dtype == torch.int8
 
 
 def restored(
-    about: Mapping[str, Any], weights: Mapping[str, Tensor], *, packed: bool = False
+    about: Mapping[str, Any], weights: Mapping[str, Tensor], *, whole: bool = False
 ) -> Trunk:
-    """The trunk of a record and its state dictionary; BadInput for anything else.
+    """The trunk of a record and its weights; BadInput for anything else.
 
     Args:
         about: by `Trunk.to_json`.
-        weights: by name.
-        packed: compute from the weights of 8 bits each time: a program of it then holds no others.
+        weights: by `Trunk.kept`.
+        whole: compute from whole numbers each time: a program of it then holds no others.
     """
     try:
         facts, shape = EncoderFacts.from_json(about["encoder"]), tuple(about["shape"])
         trunk = Trunk(facts, [Step.from_json(step) for step in about["steps"]], shape)
+        kernels = {name: tuple(kernel) for name, kernel in about["kernels"].items()}
         for name, values in weights.items():
-            trunk.register_buffer(name, values)
+            kernel = kernels.get(name)
+            trunk.register_buffer(name, unpacked(values, kernel) if kernel else values)
         for k, step in enumerate(trunk.steps):
             if step.op not in KNOWN:
                 raise BadInput(f"expected layers that panas knows, got {step.op!r:.40}")
-            if step.op in WEIGHED and not packed:
+            if step.op in WEIGHED and not whole:
                 trunk.unpack(k)
     except (KeyError, TypeError, AttributeError, RuntimeError) as e:
         raise BadInput("expected the first layers of an encoder, got another record") from e

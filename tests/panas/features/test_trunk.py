@@ -14,12 +14,13 @@ from torchvision.models import get_model
 
 from panas.data.samples import Samples
 from panas.features.encoders import layers as module
+from panas.features.encoders.bits import BITS, MOST, packed, packed_bytes, unpacked
 from panas.features.encoders.files import load_encoder
-from panas.features.encoders.layers import BYTES, FIRST, trunk_of
+from panas.features.encoders.layers import BYTES, FIRST, is_small, trunk_of
 from panas.features.encoders.trunk import Trunk, restored
 from panas.runtime.errors import BadInput
 
-ROUNDED = 0.03  # of a value's norm, by weights of 8 bits
+ROUNDED = 0.03  # of a value's norm, by weights of few bits
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def pictures(n: int = 5) -> Samples:
 
 
 def trunk_in(path: Path | str, most: int = BYTES) -> Trunk | None:
-    return trunk_of(str(path), load_encoder(str(path)).facts, most)
+    return trunk_of(str(path), load_encoder(str(path)).facts, lambda t: is_small(t, most))
 
 
 def apart(got: Tensor, wanted: Tensor) -> float:
@@ -78,7 +79,7 @@ def test_layers_of_a_whole_network_make_its_vector(
     encoder = load_encoder(given)
     monkeypatch.setattr(module, "_ends", lambda layers, k: k == len(layers.steps) - 1)
     monkeypatch.setattr(module, "_is_map", lambda shape: True)
-    trunk = trunk_of(given, encoder.facts, 1 << 40)
+    trunk = trunk_of(given, encoder.facts, lambda _: True)
     assert trunk is not None
     x = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -196,25 +197,49 @@ def test_it_takes_pictures_of_any_size_and_one_channel(folder: Path) -> None:
 def test_its_record_and_weights_build_it_again(folder: Path) -> None:
     trunk = settled(folder)
     about = json.loads(json.dumps(trunk.to_json()))
-    again, packed = (restored(about, trunk.state_dict(), packed=p) for p in (False, True))
+    again, whole = (restored(about, trunk.kept(), whole=w) for w in (False, True))
     with torch.no_grad():
         x = pictures().inputs()
         assert torch.equal(again(x), trunk(x))
-        assert torch.equal(packed(x), trunk(x))
-    assert again.bytes == packed.bytes == trunk.bytes
-    assert sum(b.numel() for b in packed.buffers()) < sum(b.numel() for b in again.buffers())
+        assert torch.equal(whole(x), trunk(x))
+    assert again.bytes == whole.bytes == trunk.bytes
+    assert trunk.bytes == sum(t.numel() * t.element_size() for t in trunk.kept().values())
+    assert sum(b.numel() for b in whole.buffers()) < sum(b.numel() for b in again.buffers())
     weights = [t for name, t in trunk.state_dict().items() if name.startswith("weight")]
     assert {t.dtype for t in weights if t.dim() == 4} == {torch.int8}
+    assert max(int(t.abs().max()) for t in weights if t.dim() == 4) == MOST
 
 
-@pytest.mark.parametrize("damage", ["op", "missing", "weights"])
+def test_a_bias_too_large_for_16_bits_keeps_32(folder: Path) -> None:
+    trunk = settled(folder)
+    assert trunk.bias0.dtype == torch.float16
+    trunk.hold(0, trunk.weight0.float(), torch.full((len(trunk.weight0),), 1e5))
+    assert float(restored(trunk.to_json(), trunk.kept()).bias0[0]) == 1e5
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (8,), (3, 5), (4, 1, 3, 3), (7, 11, 1, 1)])
+def test_packed_numbers_are_the_same_again(shape: tuple[int, ...]) -> None:
+    drawn = np.random.default_rng(0).integers(-MOST, MOST, size=shape, endpoint=True)
+    values = torch.from_numpy(drawn.astype(np.int8))
+    kept = packed(values)
+    text = "".join(f"{value + MOST:0{BITS}b}" for value in drawn.flatten().tolist())
+    assert "".join(f"{byte:08b}" for byte in kept.tolist())[: len(text)] == text
+    assert len(kept) == packed_bytes(values.numel()) == math.ceil(len(text) / 8)
+    assert torch.equal(unpacked(kept, shape), values)
+    with pytest.raises(RuntimeError, match="bytes"):
+        unpacked(kept, (*shape, 9, 9) if values.numel() else (9,))
+
+
+@pytest.mark.parametrize("damage", ["op", "missing", "weights", "kernel"])
 def test_another_record_is_refused(damage: str, folder: Path) -> None:
     trunk = settled(folder)
-    about, weights = trunk.to_json(), dict(trunk.state_dict())
+    about, weights = trunk.to_json(), trunk.kept()
     if damage == "op":
         about["steps"][0] = about["steps"][0] | {"op": "eval"}
     elif damage == "missing":
         del about["steps"]
+    elif damage == "kernel":
+        about["kernels"]["weight0"] = [1000, 3, 3, 3]
     else:
         del weights["bias0"], weights["weight0"]
     with pytest.raises(BadInput):
