@@ -35,6 +35,7 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 WHOLE = 1_000_000  # bytes of a network with layers before a genome's
 HARDLY = 0.1  # of the operations of these layers, that the others may have besides a limit
 BROADER = 2  # times as wide are blocks behind these
+NARROW = 4  # times as many channels may the maps have as blocks that read them, at most
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Before:
     def space(self, space: SearchSpace) -> SearchSpace:
         """The space of their maps, of which narrow blocks would lose much."""
         widths = [BROADER * width for width in space.widths]
-        wide = [width for width in widths if 2 * width >= self.spec.shape[0]]
+        wide = [width for width in widths if NARROW * width >= self.spec.shape[0]]
         return replace(space, shape=self.spec.shape, widths=tuple(wide or [max(widths)]))
 
 

@@ -69,7 +69,7 @@ def network_record(
     """
     tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     if trunk is not None:
-        tensors |= {f"trunk.{name}": values for name, values in trunk.kept().items()}
+        tensors |= {f"trunk.{name}": values for name, values in trunk.packed().items()}
     classes, width = head.linear.weight.shape
     return tensors, {
         "genome": str(genome),

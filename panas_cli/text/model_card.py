@@ -14,6 +14,7 @@ from typing import Any
 from dprbft.run.leaving import Covered, Promise
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
+from panas.features.encoders.bits import BITS
 from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.training.checkpoint import SavedNetwork
@@ -151,8 +152,8 @@ def _about(e: Exported) -> str:
         encoder = trunk.facts
         first = (
             f"- Before it: the first layers of the public encoder `{encoder.name}` (SHA-256 "
-            f"`{encoder.digest}...`), {trunk.parameters_held:,} weights of 7 bits. They are under "
-            "that encoder's licence.\n"
+            f"`{encoder.digest}...`), {trunk.parameters_held:,} weights, rounded to {BITS} bits. "
+            "They are under that encoder's licence.\n"
         )
     return (
         f"A small classifier of {what}, {weights:,} weights. panas has searched its architecture "

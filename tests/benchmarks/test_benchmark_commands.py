@@ -90,7 +90,7 @@ THOROUGH = {
     "students_hold --data-root {} --dataset digits --public 60 --seeds 1 --workers 1"
     " --set training.student_steps=5 --set search.student_steps=5 --set search.population=2"
     " --set search.generations=0": "seed sites seconds predictor network majority bytes ms",
-    "students --data-root {} --seeds 1 --workers 1 --work {}": "found runs cost sites front macs",
+    "students --data-root {} --seeds 1 --workers 1 --work {}": "found runs price sites front macs",
     "table_ranks --data-root {} --genomes 2": "genomes ranks made public accuracy",
     "table_students --data-root {} --seeds 1 --tables digits --public 40 --workers 1": (
         "settings table public majority predictor network near furthest runs"

@@ -2,8 +2,9 @@
 
 A small network learns little from a few thousand pictures. Where the run has an encoder whose
 first layers can be read (`panas.features.encoders.layers`), the networks of all sites begin with
-these, its trunk. The search, the students and what they are taught then see its maps alone. The
-trunk and its maps of public samples are made once, in the common folder.
+these, its trunk. It is as deep as the limits on networks allow: that of milliseconds on the machine
+that makes it. The search, the students and what they are taught then see its maps alone. The trunk
+and its maps of public samples are made once, in the common folder.
 
 Privacy: a trunk is scaled by public samples. Maps of private samples are computed where they are
 needed, and kept nowhere.
@@ -59,7 +60,7 @@ class Kept:
 
     trunk: Trunk
     milliseconds: float  # of one picture on one thread
-    key: str  # stands for all that decides it but the run's public samples
+    key: str  # stands for what decides it, but for the run's data and measured latencies
 
     def of(self, samples: Samples, *, mirrored: bool = False) -> Samples:
         """Samples with maps in the place of pictures; `mirrored` as for `Trunk.of`."""
@@ -76,7 +77,7 @@ def trunk_for(site: Site) -> Kept | None:
         if table[0].name != TRUNK:  # it was searched without
             return None
     search = site.config.search
-    decided = [encoder.to_json(), BITS, search.max_parameters, search.max_latency_ms]
+    decided = [encoder.to_json(), BITS, repr(search)]
     key = hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:32]
     path = site.common / f"trunk-{key}.safetensors"
     with exclusive(path):
@@ -104,20 +105,20 @@ def _make(site: Site, path: Path) -> None:
     check_encoder(folder, settings, site.facts)  # its file may have changed since the site joined
     limit, milliseconds = config.search.max_latency_ms, 0.0
 
-    def fits(trunk: Trunk) -> bool:
+    def is_within(trunk: Trunk) -> bool:
         nonlocal milliseconds
         if not _is_within(trunk, config, site.facts):
             return False
         milliseconds = _latency(trunk)
         return limit is None or milliseconds <= SHARE * limit
 
-    trunk = trunk_of(encoder_file(folder, settings), encoder, fits)
+    trunk = trunk_of(encoder_file(folder, settings), encoder, is_within)
     if trunk is None:
         write_tensors(path, {}, {"trunk": "null"})
         return
     trunk.to(site.device).settle(learnt_from(site).take(range(min(SETTLED, _public(site)))))
     about = json.dumps(trunk.to_json())
-    weights = {name: t.cpu() for name, t in trunk.kept().items()}
+    weights = {name: t.cpu() for name, t in trunk.packed().items()}
     write_tensors(path, weights, {"trunk": about, "milliseconds": repr(milliseconds)})
 
 
@@ -157,7 +158,7 @@ def before(site: Site) -> Before | None:
 
 
 def foreseen(config: RunConfig, facts: Facts, file: str) -> Before | None:
-    """The same of a run that has not begun, for a forecast.
+    """The same of a run that has not begun, for a forecast; latency is not measured.
 
     Args:
         config: of the run.

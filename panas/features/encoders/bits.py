@@ -29,4 +29,4 @@ def unpacked(kept: UInt8[Tensor, " b"], shape: tuple[int, ...]) -> Int8[Tensor, 
 
 def packed_bytes(count: int) -> int:
     """Of so many numbers."""
-    return math.ceil(count * BITS / 8)
+    return -(-count * BITS // 8)

@@ -50,14 +50,14 @@ def is_small(trunk: Trunk, most: int = BYTES) -> bool:
 
 
 def trunk_of(
-    given: str, facts: EncoderFacts, fits: Callable[[Trunk], bool] = is_small
+    given: str, facts: EncoderFacts, is_within: Callable[[Trunk], bool] = is_small
 ) -> Trunk | None:
     """The first layers of an encoder; None where none can be read, or too few fit.
 
     Args:
         given: its file, as for `load_encoder`, which has read it before.
         facts: of it.
-        fits: whether a trunk is within the limits; the deepest of those is taken.
+        is_within: whether a trunk keeps the limits; the deepest of those is taken.
     """
     try:
         layers = _READERS[facts.kind](given, facts) if facts.kind in _READERS else Layers()
@@ -68,7 +68,7 @@ def trunk_of(
         convolutions = sum(step.op == "conv" for step in layers.steps[: k + 1])
         if _is_map(shape) and convolutions >= LEAST and _ends(layers, k):
             trunk = _built(layers, facts, k, (shape[0], shape[1], shape[2]))
-            if fits(trunk):
+            if is_within(trunk):
                 return trunk
     return None
 

@@ -35,7 +35,7 @@ from panas.features.encoders.encoder import repeatable
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread
 
-HALF = 60_000  # from here on numbers need more than 16 bits
+HALF = 65_504  # the largest number of 16 bits
 REACH = 3.0  # deviations that [-1, 1] stands for
 
 
@@ -106,22 +106,27 @@ class Trunk(nn.Module):
         self.register_buffer("spread", torch.ones(shape[0]))
 
     def hold(self, k: int, weight: Tensor, bias: Tensor) -> None:
-        """Keep the weights of step k: of a convolution as whole numbers.
+        """Keep the weights of step k: of a convolution as whole numbers. ValueError for numbers
+        that are not finite, or too large.
 
         Args:
             k: of a `conv` or an `affine`.
             weight: (outputs, inputs, height, width), or of an affine (channels,).
             bias: (outputs,).
         """
+        if not (weight.isfinite().all() and bias.isfinite().all()):
+            raise ValueError(f"expected finite weights at layer {k}")
         if self.steps[k].op == "conv":
-            scale = weight.flatten(1).abs().amax(1).clamp(min=1e-6) / MOST
-            scale = scale.half().clamp(min=1e-7)
+            scale = (weight.flatten(1).abs().amax(1).clamp(min=1e-6) / MOST).half().clamp(min=1e-7)
+            if not scale.isfinite().all() or bias.abs().max() > HALF:
+                raise ValueError(f"expected smaller weights at layer {k}")
             rounded = (weight / scale.float()[:, None, None, None]).round()
             self.register_buffer(f"weight{k}", rounded.clamp(-MOST, MOST).to(torch.int8))
             self.register_buffer(f"scale{k}", scale)
+            self.register_buffer(f"bias{k}", bias.half())
         else:
             self.register_buffer(f"weight{k}", weight.float())
-        self.register_buffer(f"bias{k}", bias.half() if bias.abs().max() < HALF else bias.float())
+            self.register_buffer(f"bias{k}", bias.float())
         self.unpack(k)
 
     def unpack(self, k: int) -> None:
@@ -220,15 +225,21 @@ class Trunk(nn.Module):
         for i in range(len(samples)):
             yield samples.inputs([i]).to(self.mean.device)
 
-    def kept(self) -> dict[str, Tensor]:
-        """Its weights as files hold them: those of convolutions are packed."""
-        return {n: packed(t) if _whole(t) else t for n, t in self.state_dict().items()}
+    def packed(self) -> dict[str, Tensor]:
+        """Its weights as files hold them: those of convolutions without gaps between bits."""
+        return {n: packed(t) if _is_whole(t) else t for n, t in self.state_dict().items()}
+
+    def names(self) -> set[str]:
+        """Of the weights that its steps need."""
+        held = {f"{name}{k}" for k, s in enumerate(self.steps) if s.op in WEIGHED for name in HELD}
+        scales = {f"scale{k}" for k, step in enumerate(self.steps) if step.op == "conv"}
+        return held | scales | {"centre", "spread"}
 
     @property
     def bytes(self) -> int:
         """Of its weights, as files hold them."""
         return sum(
-            packed_bytes(t.numel()) if _whole(t) else t.numel() * t.element_size()
+            packed_bytes(t.numel()) if _is_whole(t) else t.numel() * t.element_size()
             for t in self.state_dict().values()
         )
 
@@ -254,11 +265,11 @@ class Trunk(nn.Module):
             "encoder": self.facts.to_json(),
             "steps": [step.to_json() for step in self.steps],
             "shape": [*self.shape],
-            "kernels": {n: [*t.shape] for n, t in self.state_dict().items() if _whole(t)},
+            "kernels": {n: [*t.shape] for n, t in self.state_dict().items() if _is_whole(t)},
         }
 
 
-def _whole(values: Tensor) -> bool:
+def _is_whole(values: Tensor) -> bool:
     return values.dtype == torch.int8
 
 
@@ -269,7 +280,7 @@ def restored(
 
     Args:
         about: by `Trunk.to_json`.
-        weights: by `Trunk.kept`.
+        weights: by `Trunk.packed`.
         whole: compute from whole numbers each time: a program of it then holds no others.
     """
     try:
@@ -278,12 +289,22 @@ def restored(
         kernels = {name: tuple(kernel) for name, kernel in about["kernels"].items()}
         for name, values in weights.items():
             kernel = kernels.get(name)
-            trunk.register_buffer(name, unpacked(values, kernel) if kernel else values)
+            trunk.register_buffer(name, values if kernel is None else unpacked(values, kernel))
         for k, step in enumerate(trunk.steps):
             if step.op not in KNOWN:
                 raise BadInput(f"expected layers that panas knows, got {step.op!r:.40}")
             if step.op in WEIGHED and not whole:
                 trunk.unpack(k)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as e:
+        with torch.inference_mode():
+            made = trunk.last(torch.zeros(1, *facts.shape)).shape[1:]
+        if made != shape or {*weights} != trunk.names():
+            raise BadInput(f"expected layers that make maps of {shape}, got other ones")
+    except BadInput:
+        raise
+    except DAMAGED as e:
         raise BadInput("expected the first layers of an encoder, got another record") from e
     return trunk.eval()
+
+
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a record raises that is none."""

@@ -161,7 +161,7 @@ def program_of(saved: SavedNetwork) -> Program:
     prepare = Rows(facts.columns) if facts.columns else Pixels(facts)
     if saved.trunk is None:
         return Program(prepare, saved.bottom, saved.head).eval()
-    trunk = restored(saved.trunk.to_json(), saved.trunk.kept(), whole=True)
+    trunk = restored(saved.trunk.to_json(), saved.trunk.packed(), whole=True)
     return Program(prepare, nn.Sequential(trunk, saved.bottom), saved.head).eval()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,15 @@ def test_maps_that_would_fill_the_disk_are_none(
     assert trunk_in(folder / "deep.pt2") is None
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_an_encoder_in_onnx_needs_both_packages(
+    package: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(BadInput, match=r"did not find both.*\[encoders\]"):
+        load_encoder(str(folder / "deep.onnx"))
+
+
 def test_an_encoder_of_no_feature_maps_has_none(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 8)).eval()
     program = torch.export.export(network, (torch.zeros(1, 3, SIDE, SIDE),))
@@ -197,24 +207,27 @@ def test_it_takes_pictures_of_any_size_and_one_channel(folder: Path) -> None:
 def test_its_record_and_weights_build_it_again(folder: Path) -> None:
     trunk = settled(folder)
     about = json.loads(json.dumps(trunk.to_json()))
-    again, whole = (restored(about, trunk.kept(), whole=w) for w in (False, True))
+    again, whole = (restored(about, trunk.packed(), whole=w) for w in (False, True))
     with torch.no_grad():
         x = pictures().inputs()
         assert torch.equal(again(x), trunk(x))
         assert torch.equal(whole(x), trunk(x))
     assert again.bytes == whole.bytes == trunk.bytes
-    assert trunk.bytes == sum(t.numel() * t.element_size() for t in trunk.kept().values())
+    assert trunk.bytes == sum(t.numel() * t.element_size() for t in trunk.packed().values())
     assert sum(b.numel() for b in whole.buffers()) < sum(b.numel() for b in again.buffers())
     weights = [t for name, t in trunk.state_dict().items() if name.startswith("weight")]
     assert {t.dtype for t in weights if t.dim() == 4} == {torch.int8}
     assert max(int(t.abs().max()) for t in weights if t.dim() == 4) == MOST
 
 
-def test_a_bias_too_large_for_16_bits_keeps_32(folder: Path) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e5])
+def test_weights_that_few_bits_cannot_hold_are_refused(value: float, folder: Path) -> None:
     trunk = settled(folder)
-    assert trunk.bias0.dtype == torch.float16
-    trunk.hold(0, trunk.weight0.float(), torch.full((len(trunk.weight0),), 1e5))
-    assert float(restored(trunk.to_json(), trunk.kept()).bias0[0]) == 1e5
+    weight, bias = trunk.weight0.float(), torch.zeros(len(trunk.weight0))
+    with pytest.raises(ValueError, match="weights"):
+        trunk.hold(0, weight, bias + value)
+    with pytest.raises(ValueError, match="weights"):
+        trunk.hold(0, weight * value * 1e6, bias)
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (8,), (3, 5), (4, 1, 3, 3), (7, 11, 1, 1)])
@@ -230,18 +243,37 @@ def test_packed_numbers_are_the_same_again(shape: tuple[int, ...]) -> None:
         unpacked(kept, (*shape, 9, 9) if values.numel() else (9,))
 
 
-@pytest.mark.parametrize("damage", ["op", "missing", "weights", "kernel"])
+@pytest.mark.parametrize("damage", ["op", "missing", "weights", "centre", "reads", "shape"])
 def test_another_record_is_refused(damage: str, folder: Path) -> None:
     trunk = settled(folder)
-    about, weights = trunk.to_json(), trunk.kept()
+    about, weights = trunk.to_json(), trunk.packed()
     if damage == "op":
         about["steps"][0] = about["steps"][0] | {"op": "eval"}
     elif damage == "missing":
         del about["steps"]
-    elif damage == "kernel":
-        about["kernels"]["weight0"] = [1000, 3, 3, 3]
+    elif damage == "centre":
+        del weights["centre"]
+    elif damage == "reads":
+        about["steps"][0] = about["steps"][0] | {"of": [99]}
+    elif damage == "shape":
+        about["shape"] = []
     else:
         del weights["bias0"], weights["weight0"]
+    with pytest.raises(BadInput):
+        restored(about, weights)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [[1000, 3, 3, 3], [-8, -3, 3, 3], [math.nan], [math.inf], [10**400], [8 * 27], [], None],
+)
+def test_kernels_of_another_shape_are_refused(kernel: list[float] | None, folder: Path) -> None:
+    trunk = settled(folder)
+    about, weights = trunk.to_json(), trunk.packed()
+    if kernel is None:
+        del about["kernels"]["weight0"]
+    else:
+        about["kernels"]["weight0"] = kernel
     with pytest.raises(BadInput):
         restored(about, weights)
 

@@ -9,12 +9,14 @@ from deep_encoder import write_deep
 from tiny_runs import carry_out, joined_config
 
 from dprbft.config.schema import RunConfig
-from dprbft.methods.joined.inputs import network_spec, trunk_for
+from dprbft.methods.joined import inputs
+from dprbft.methods.joined.inputs import SHARE, network_spec, trunk_for
 from dprbft.paths import CANDIDATES, model_file, network_picture, predictor_file, read_sites
 from dprbft.run.view import RunView
 from dprbft.site.results.pictures import draw_missing
 from dprbft.site.results.records import TRUNK, SearchRecord
 from dprbft.site.site import open_site, spec_of
+from panas.features.encoders.layers import LEAST
 from panas.runtime.store import read_tensors
 from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.export.formats import Format, export
@@ -101,6 +103,22 @@ def test_no_map_of_a_private_sample_is_kept(run: tuple[Path, RunConfig]) -> None
             bytes(row) for row in trunk.trunk.of(view.site(paths.index).train).flatten(1).numpy()
         }
         assert not own & kept
+
+
+def test_the_trunk_is_as_deep_as_milliseconds_allow(
+    run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = open_site(read_sites(run[0])[0])
+    deep = trunk_for(site)
+    assert deep is not None
+    monkeypatch.setattr(inputs, "_latency", lambda trunk: float(len(trunk.steps)))
+    search = {"max_latency_ms": (len(deep.trunk.steps) - 1) / SHARE}
+    config = site.config.model_copy(update={"search": site.config.search.model_copy(update=search)})
+    limited = replace(site, config=config)
+    shallow = trunk_for(limited)
+    assert shallow is not None
+    assert LEAST < len(shallow.trunk.steps) < len(deep.trunk.steps)
+    assert shallow.milliseconds == len(shallow.trunk.steps)
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch", "safetensors"])
