@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -143,11 +144,12 @@ def test_maps_that_would_fill_the_disk_are_none(
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_an_encoder_in_onnx_needs_both_packages(
-    package: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    package: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    copied = shutil.copy(folder / "deep.onnx", tmp_path)  # another file: none is in memory
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(BadInput, match=r"did not find both.*\[encoders\]"):
-        load_encoder(str(folder / "deep.onnx"))
+        load_encoder(str(copied))
 
 
 def test_an_encoder_of_no_feature_maps_has_none(tmp_path: Path) -> None:
