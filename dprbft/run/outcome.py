@@ -234,6 +234,21 @@ def _means(counted: Sequence[SiteOutcome]) -> dict[str, float]:
     }
 
 
+def with_weak_networks(sites: Sequence[SiteOutcome]) -> list[SiteOutcome]:
+    """Sites whose network is `BEHIND` or more below what they predict with; none unless the mean
+    over sites is, beyond what `ERRORS` errors of test samples explain."""
+    known = [
+        (s, s.joined, s.network)
+        for s in sites
+        if s.counted and s.joined is not None and s.network is not None
+    ]
+    drawn = sum((p * (1 - p) + q * (1 - q)) / s.tests for s, p, q in known)
+    below = sum(joined - network for _, joined, network in known)
+    if below - ERRORS * math.sqrt(drawn) <= BEHIND * len(known):
+        return []
+    return [s for s, joined, network in known if network <= joined - BEHIND]
+
+
 def _gain(sites: Sequence[SiteOutcome], over: str) -> Gain:
     counted = [(s, s.joined) for s in sites if s.counted and s.joined is not None]
     gains = [round(joined - s.baselines[over], 9) for s, joined in counted]

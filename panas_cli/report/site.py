@@ -121,7 +121,7 @@ def _network(site: SiteFacts) -> Figure | None:
     for k, layer in enumerate(table):
         block = genome.blocks[k - first] if first <= k < first + len(genome.blocks) else None
         if layer.name == TRUNK:
-            name, what, look = "encoder", "first layers", "two"
+            name, what, look = "encoder", "layers", "two"
         elif isinstance(block, ConvBlock):
             name, what, look = "conv", f"{block.kernel_size}×{block.kernel_size}", "one"
         elif isinstance(block, PoolBlock):

@@ -11,7 +11,16 @@ from typing import Any, Literal
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dprbft.run.outcome import ALONE, BEHIND, FEWEST, Outcome, SiteOutcome, outcome, wilson
+from dprbft.run.outcome import (
+    ALONE,
+    BEHIND,
+    FEWEST,
+    Outcome,
+    SiteOutcome,
+    outcome,
+    wilson,
+    with_weak_networks,
+)
 from panas_cli.text.printing import console, counted, print_text, print_words
 
 LINES = 35
@@ -289,14 +298,12 @@ def warnings(summary: Mapping[str, Any], result: Outcome) -> list[str]:
     if few := [s.name for s in result.sites if s.joined is not None and not s.counted]:
         lines.append(f"{_named(few)}: fewer than {FEWEST} test samples, in no mean; give more data")
     own = [(s, s.network) for s in result.sites if s.counted and s.network is not None]
-    behind = [s.name for s, network in own if network < (s.joined or 0.0) - BEHIND]
     if below := [s.name for s, network in own if network < (s.majority or 0.0)]:
         lines.append(
             f"the own network of {_named(below)} is less accurate than the most frequent class; "
             "predict with models/predictor.safetensors, or give more public samples"
         )
-    mean = result.means.get("network")
-    if behind and mean is not None and mean < result.means.get("joined", 0.0) - BEHIND:
+    if behind := with_weak_networks(result.sites):
         lines.append(
             f"own networks of {counted(len(behind), 'site')} are {100 * BEHIND:.0f} points or more "
             "below joined; give more public samples (--unlabelled-data), or --preset sound"

@@ -37,7 +37,7 @@ SCORED = 0.03  # of each candidate
 ROUND = 0.1  # of a round, beside training
 MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
-TRUNK = 1.8  # of an encoder's time: its first layers read a public picture and its mirror image
+TRUNK = 3.0  # of an encoder's time: its first layers read a public picture and its mirror image
 DECODED = 32  # pictures of a decoder's step
 GENOMES = 3  # that sites choose among them all, about, whose students are trained once each
 

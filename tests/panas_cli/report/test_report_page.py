@@ -306,7 +306,7 @@ def test_an_encoder_s_first_layers_are_a_box_before_the_blocks(joined_run: Path)
     behind = replace(site.search, cost_table=[first, *site.search.cost_table])
     pictures = [site_card(replace(site, search=s), ()).network for s in (site.search, behind)]
     plain, longer = (str(p.picture) for p in pictures if p is not None)
-    for word in ("first layers", "24×7×7"):
+    for word in ("encoder", ">layers<", "24×7×7"):
         assert word in longer
         assert word not in plain
     assert longer.count(">conv<") == plain.count(">conv<") > 0
