@@ -32,7 +32,7 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 """A search by its plan, on samples in the frequencies of a label histogram."""
 
 
-WHOLE = 1_000_000  # bytes of a network with layers before a genome's
+WHOLE = 982_000  # bytes of all weights where layers come before a genome's: a file of 1 MB
 HARDLY = 0.1  # of the operations of these layers, that the others may have besides a limit
 BROADER = 2  # times as wide are blocks behind these
 NARROW = 4  # times as many channels may the maps have as blocks that read them, at most
