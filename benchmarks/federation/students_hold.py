@@ -12,6 +12,9 @@ with `--public` above 40, others without labels. `--set section.key=JSON` change
 | below | points that the network is below the predictor |
 | kB, ms | of the network; milliseconds of one image on one thread, beside the map with its heads |
 
+`--against FILE` compares networks with those of the same sites by another version of panas, whose
+`--json` is in the file: points, paired, with the standard error over seeds.
+
 A site holds if its network is at most 3 points below the predictor, has at most 1 MB, and is not
 below the majority class. Seconds are of the run's stages, and of all processes' work.
 """
@@ -20,6 +23,7 @@ import argparse
 import itertools
 import json
 import statistics
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -167,6 +171,19 @@ def table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def against(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> str:
+    """How much more accurate networks are than those of other runs with the same sites."""
+    known, gains = {run["seed"]: run["sites"] for run in others}, list[float]()
+    for run in runs:
+        pairs = list(zip(run["sites"], known[run["seed"]], strict=True))
+        assert all(s["majority"] == other["majority"] for s, other in pairs), "other sites"
+        gains.append(statistics.fmean(100 * (s["network"] - o["network"]) for s, o in pairs))
+    error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
+    return (
+        f"networks over the other version's: {statistics.fmean(gains):+.1f} +- {error:.1f} points"
+    )
+
+
 def main() -> None:
     """Run what the folder lacks, and print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -178,6 +195,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=JSON")
     parser.add_argument("--work", type=Path, help="folder of the runs, which stay there")
+    parser.add_argument("--against", type=Path, help="the JSON of another version")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -185,6 +203,8 @@ def main() -> None:
         seeds = range(a.first_seed, a.first_seed + a.seeds)
         runs = [one(a, seed, work / f"seed-{seed}") for seed in seeds]
     print(json.dumps(runs) if a.json else "\n".join(table(runs)))
+    if a.against:
+        print(against(runs, json.loads(a.against.read_text())), file=sys.stderr)
 
 
 if __name__ == "__main__":
