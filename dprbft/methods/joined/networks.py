@@ -110,7 +110,7 @@ def steps_of_student(
     search = config.search
     lesson = taught_to_student(facts, inputs)
     whole = steps_of(long_enough(STUDENT, lesson, config.training.student_steps), lesson)
-    searched, taught = 0, taught_to_candidates(facts, inputs)
+    searched, taught = 0, taught_to_candidates(facts, inputs, behind=behind)
     if config.privacy.mode.reads_samples and taught:
         least = candidate_steps(search, behind)
         searched = steps_of(long_enough(search.optimizer, taught, least), taught)

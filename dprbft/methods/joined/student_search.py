@@ -203,7 +203,7 @@ def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples,
             made_rows(part, layout, n, teacher=ask, rng=rng)
             for part, n in zip(parts, MADE_ROWS, strict=True)
         )
-    elif are_few(site.facts, len(inputs)):
+    elif are_few(site.facts, len(inputs), behind=trunk_for(site) is not None):
         made = (
             made_of(part, n, teacher=encoding_once(site, ask), rng=rng)
             for part, n in zip(parts, MADE, strict=True)
@@ -215,13 +215,20 @@ def _lessons(inputs: Samples, ask: AnyTeacher, site: Site) -> tuple[SoftSamples,
     return first, last
 
 
-def taught_to_candidates(facts: Facts, inputs: int) -> int:
-    """How many samples each candidate is taught where so many are public; 0 of fewer than two."""
+def taught_to_candidates(facts: Facts, inputs: int, *, behind: bool = False) -> int:
+    """How many samples each candidate is taught where so many are public; 0 of fewer than two.
+
+    Args:
+        facts: of the samples.
+        inputs: how many are public.
+        behind: whether its blocks come after an encoder's layers.
+    """
     if inputs < 2:
         return 0
     if facts.are_rows:
         return MADE_ROWS[0]
-    return MADE[0] if are_few(facts, inputs) else inputs - _held_out(inputs)
+    few = are_few(facts, inputs, behind=behind)
+    return MADE[0] if few else inputs - _held_out(inputs)
 
 
 def _held_out(inputs: int) -> int:

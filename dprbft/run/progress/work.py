@@ -58,10 +58,15 @@ class Data:
         return self.public + self.unlabelled
 
     @property
+    def behind(self) -> bool:
+        """Whether networks begin with an encoder's layers, as those of most encoders do."""
+        return self.facts.encoder is not None
+
+    @property
     def made(self) -> tuple[int, int]:
         """Pictures made of few public ones that an encoder reads, for candidates and students."""
-        few = self.inputs and are_few(self.facts, self.inputs)
-        return (sum(MADE), MANY) if few and self.facts.encoder else (0, 0)
+        few = self.behind and self.inputs and are_few(self.facts, self.inputs, behind=True)
+        return (sum(MADE), MANY) if few else (0, 0)
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,13 @@ def joined(config: RunConfig, data: Data, pace: Pace, chosen: Pace) -> dict[str,
     s, reads = pace.slowness, config.privacy.mode.reads_samples
     candidates = candidates_of(config)
     if reads:
-        taught = taught_to_candidates(data.facts, data.inputs)
-        least = candidate_steps(config.search, bool(data.facts.encoder))
+        taught = taught_to_candidates(data.facts, data.inputs, behind=data.behind)
+        least = candidate_steps(config.search, data.behind)
         short = long_enough(config.search.optimizer, taught, least)
         one = LATER * _training(short, taught, pace)
         groups = stretches(config.search.evolution, shared=config.federation.clients > 1)
         common = tuple((n, share * one + SCORED * s) for n, share in groups)
-        read = data.made[0] + TRUNK * data.inputs * bool(data.facts.encoder)
+        read = data.made[0] + TRUNK * data.inputs * data.behind
         search = Cost(each=DRAWN * s, common=common, once=read * pace.encoding)
     else:
         one = NOISE_STEPS * pace.plain(NOISE_BATCH)
@@ -122,8 +127,7 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
     if not data.inputs:
         return Cost(each=_of_own_samples(config, data, chosen))
     kinds = min(config.federation.clients, GENOMES)
-    behind = bool(data.facts.encoder)
-    steps = steps_of_student(config, data.facts, data.inputs, behind=behind)
+    steps = steps_of_student(config, data.facts, data.inputs, behind=data.behind)
     seconds = chosen.plain(STUDENT.batch_size)
     common, each = [(kinds, steps.common * seconds)], steps.own * seconds
     if config.stays:
@@ -132,7 +136,8 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
         if lone and data.public:
             labelled = long_enough(STUDENT, data.public, config.training.student_steps)
             common.append((kinds, _training(labelled, data.public, chosen)))
-    made = PICTURES * chosen.picture if are_few(data.facts, data.inputs) else 0.0
+    few = are_few(data.facts, data.inputs, behind=data.behind)
+    made = PICTURES * chosen.picture if few else 0.0
     made += data.made[1] * chosen.encoding
     return Cost(each=each, common=tuple(common), once=made)
 

@@ -25,7 +25,7 @@ from panas.training.linear.predictor import read_predictor
 pytestmark = pytest.mark.slow
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "joined": {},
+    "joined": {"data": {"public_limit": 300}},
     "stays": {"privacy": {"network": "stays"}, "federation": {"baselines": True}},
     "few": {"data": {"public_limit": 30}},
 }
