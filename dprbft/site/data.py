@@ -21,6 +21,7 @@ from dprbft.paths import SitePaths, declared_file, key_file
 from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
 from dprbft.site.embeddings import check_encoder, embedded, encoder_file
 from panas.data.facts import Facts, fit, infer
+from panas.data.files.pictures import FINE, USUAL
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.remarks import of_classes, remarks
@@ -197,7 +198,8 @@ def declared(
         facts: a federation's, which the owner takes over; None: inferred.
     """
     path, table = str(data_path(folder, settings)), settings.table
-    how = reading_of(facts, table) if facts else Reading(table=table)
+    usual = FINE if settings.encoder else USUAL
+    how = reading_of(facts, table) if facts else Reading(table=table, usual=usual)
     known = None
     if public is not None and facts is None:
         known = read(public, replace(how, table=replace(table, units_needed=False)))

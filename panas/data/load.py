@@ -25,7 +25,7 @@ from panas.data.encoder import EncoderFacts
 from panas.data.facts import BYTE, Facts, fit, infer
 from panas.data.files.archives import as_vectors
 from panas.data.files.dialect import dialect_of
-from panas.data.files.pictures import DEEP, open_picture, read_picture
+from panas.data.files.pictures import DEEP, FINE, USUAL, open_picture, read_picture
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.tables import TableColumns
 from panas.data.frames import is_frame, rows_of_frame, rows_of_mappings
@@ -87,7 +87,7 @@ class DataSettings:
     """Most samples of the private pool, >= 1, drawn at random; None keeps all."""
     image_size: int | None = None
     """Side of images read from picture files, in pixels, >= 1; None: their own size if it is the
-    same for all and at most 64 x 64, else 32."""
+    same for all and at most 64 x 64, else 32, or 64 beside an encoder."""
     bits: int | None = None
     """Depth of pictures of more than 8 bits, 8 to 16; None: what public ones need."""
 
@@ -192,7 +192,7 @@ def load(
     """
     s = settings
     name = Path(identity(s.dataset)).name  # without the folders of this machine
-    raw, shared = _read(s)
+    raw, shared = _read(s, USUAL if encoder is None else FINE)
     if unknown := sorted({*s.reading.table.texts, *s.ranges} - set(raw.columns)):
         where = "data.table.texts and data.ranges"
         raise BadInput(f"expected columns of {name} in {where}, got {unknown}")
@@ -279,14 +279,15 @@ def _divided(
     return np.delete(everyone, public), public
 
 
-def _read(s: DataSettings) -> tuple[Raw, Raw]:
-    """The data set, and the one that public samples come from, which may be the same."""
+def _read(s: DataSettings, usual: int) -> tuple[Raw, Raw]:
+    """The data set, and the one that public samples come from, which may be the same; `usual` as
+    for `Reading`."""
     if s.public_data is None:
-        raw = read(s.dataset, s.reading)
+        raw = read(s.dataset, replace(s.reading, usual=usual))
         return raw, raw
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    shared = read(s.public_data, s.public_reading)
+    shared = read(s.public_data, replace(s.public_reading, usual=usual))
     own = reading_of(infer(shared, bits=MOST_BITS), s.reading.table)
     raw = read(s.dataset, replace(own, data_root=s.data_root))
     return raw, shared

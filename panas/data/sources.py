@@ -53,6 +53,7 @@ class Reading:
     data_root: str | None = None  # folder of torchvision's sets
     table: TableColumns = ALONE
     image_size: int | None = None  # pixels a side of picture files; None: see `read_folder`
+    usual: int = USUAL  # the same of large ones, and of ones of several sizes
     shape: Shape | None = None  # (channels, height, width) that a federation has picture files in
 
 
@@ -70,12 +71,12 @@ def read(dataset: str, how: Reading) -> Raw:
     """
     path = path_of(dataset)
     if dataset in NAMES:
-        raw = read_named(dataset, how.data_root, how.image_size or USUAL)
+        raw = read_named(dataset, how.data_root, how.image_size or how.usual)
     elif path.is_dir():
         if how.table.labelled:
-            raw = read_folder(path, how.image_size, how.shape, how.table)
+            raw = read_folder(path, how.image_size, how.shape, how.table, how.usual)
         else:
-            raw = read_pictures(path, how.image_size, how.shape)
+            raw = read_pictures(path, how.image_size, how.shape, how.usual)
     elif (kind := ending_of(path)) in (*ARRAYS, *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")

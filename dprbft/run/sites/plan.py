@@ -35,6 +35,7 @@ from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
 from dprbft.site.embeddings import encoder_file, noted
 from panas.data.facts import Facts, fit, infer
+from panas.data.files.pictures import FINE, USUAL
 from panas.data.files.raw import Raw
 from panas.data.load import (
     CALLED,
@@ -93,7 +94,8 @@ def _of_public(config: RunConfig) -> tuple[Facts, Samples]:
     """Facts and public samples of sites that declare none."""
     source, classes = config.data.source, config.federation.classes
     assert source.public_data is not None
-    raw = _public(config, source.public_reading)
+    usual = FINE if config.network.encoder else USUAL
+    raw = _public(config, replace(source.public_reading, usual=usual))
     facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
     facts = encoded_facts(config, facts)
     return facts, _kept_public(raw, facts, config)

@@ -52,12 +52,17 @@ GREY = ("1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
 LARGEST = 64  # pixels a side; larger pictures are made `USUAL` unless a size is asked for
 USUAL = 32
+FINE = 64  # the same where networks may begin with an encoder's first layers, which see more
 
 Shape = tuple[int, int, int]
 
 
 def read_folder(
-    path: Path, size: int | None = None, shape: Shape | None = None, named: TableColumns = ALONE
+    path: Path,
+    size: int | None = None,
+    shape: Shape | None = None,
+    named: TableColumns = ALONE,
+    usual: int = USUAL,
 ) -> Raw:
     """Read a folder's pictures, one class a subfolder, or as its `metadata.csv` says.
 
@@ -66,9 +71,10 @@ def read_folder(
     Args:
         path: a folder of folders.
         size: side of the squares, in pixels; None: their own size if it is the same for all and at
-            most 64 x 64, else 32.
+            most 64 x 64, else `usual`.
         shape: (channels, height, width) to which each is brought; None: as said above.
         named: columns of `metadata.csv` (`panas.data.files.picture_table`).
+        usual: see size.
     """
     table = read_picture_table(path, named)
     if table is not None and table.has_labels:
@@ -79,7 +85,7 @@ def read_folder(
         parts = _parts(path)
         part, classes, files = map(list, zip(*_listed(path), strict=True))
     rows = [] if table is None else table.checked(path, files)
-    x, notes = _read(path, files, size, shape)
+    x, notes = _read(path, files, shape, size, usual)
     if table is not None and table.has_labels:
         y, names = classes_of(path, [row.label or "" for row in rows])
         notes = (TOLD, *notes)
@@ -198,7 +204,9 @@ def _fitted(file: Path, form: Form) -> np.ndarray | None:
     return np.minimum(picture, 2**form.bits - 1).astype(np.uint16) if deep else picture
 
 
-def read_pictures(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
+def read_pictures(
+    path: Path, size: int | None = None, shape: Shape | None = None, usual: int = USUAL
+) -> Raw:
     """Read all pictures under a folder as `read_folder` does, whatever folders they lie in.
 
     All are of class 0 of no classes.
@@ -207,9 +215,10 @@ def read_pictures(path: Path, size: int | None = None, shape: Shape | None = Non
         path: a folder.
         size: as for `read_folder`.
         shape: as for `read_folder`.
+        usual: as for `read_folder`.
     """
     files = pictures_under(path)
-    x, notes = _read(path, files, size, shape)
+    x, notes = _read(path, files, shape, size, usual)
     paths = np.array([str(file.resolve()) for file in files])
     return Raw(x, np.zeros(len(x), np.int64), (), files=paths, notes=notes)
 
@@ -233,7 +242,7 @@ def _is_passed(name: str) -> bool:
 
 
 def _read(
-    path: Path, files: Sequence[Path], size: int | None, shape: Shape | None
+    path: Path, files: Sequence[Path], shape: Shape | None, size: int | None, usual: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The files of a folder as images (n, c, h, w), and what was done that its owner should know.
 
@@ -242,7 +251,7 @@ def _read(
     modes, sizes = zip(*(_header(file) for file in files), strict=True)
     if shape is None:
         same = len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST
-        width, height = sizes[0] if same and size is None else (size or USUAL, size or USUAL)
+        width, height = sizes[0] if same and size is None else (size or usual, size or usual)
         shape = (1 if all(mode in GREY for mode in modes) else 3, height, width)
     elif shape[0] == 1 and not all(mode in GREY for mode in modes):
         raise BadInput(f"expected grey pictures in {path}, got colour; convert them")

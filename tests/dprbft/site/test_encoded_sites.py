@@ -25,8 +25,10 @@ from dprbft.paths import (
     settings_file,
 )
 from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.sites.plan import shared
 from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
+from dprbft.simulation.federation import load_federation
 from dprbft.site.data import declared, read_samples, write_samples
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import approved
@@ -46,14 +48,14 @@ def config_with(encoder: Path, **sections: dict) -> RunConfig:
     return joined_config(network={"encoder": str(encoder)}, **sections)
 
 
-def folder_of(path: Path, seed: int, n: int = 24) -> Path:
-    """Pictures of 20 x 20 in folders of two classes."""
+def folder_of(path: Path, seed: int, n: int = 24, side: int = 20) -> Path:
+    """Pictures of `side` x `side` in folders of two classes."""
     rng = np.random.default_rng(seed)
     for i in range(n):
         name = path / f"class{i % 2}" / f"{seed}-{i:03d}.png"
         name.parent.mkdir(parents=True, exist_ok=True)
         base = np.array([60, 180])[i % 2]
-        x = np.clip(rng.normal(base, 40, (20, 20, 3)), 0, 255).astype(np.uint8)
+        x = np.clip(rng.normal(base, 40, (side, side, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(x).save(name)
     return path
 
@@ -74,6 +76,28 @@ def of_sites(*sites: Path, **sections: dict) -> RunConfig:
     federation = {"sites": [str(s) for s in sites], "clients": len(sites)}
     privacy = {"delta": 1e-3, "search": "data-free"}
     return joined_config(**merge({"federation": federation, "privacy": privacy}, sections))
+
+
+@pytest.mark.parametrize(("has_encoder", "side"), [(True, 64), (False, 32)])
+def test_networks_see_larger_pictures_beside_an_encoder(
+    has_encoder: bool, side: int, tmp_path: Path, encoder: Path
+) -> None:
+    data = folder_of(tmp_path / "large", 0, n=80, side=70)
+    given = {"network": {"encoder": str(encoder)}} if has_encoder else {}
+    settings = SiteSettings(
+        name="a",
+        data=str(data),
+        epsilon=8.0,
+        delta=1e-3,
+        encoder=str(encoder) if has_encoder else None,
+    )
+    assert declared(tmp_path / "a", settings)[0].shape == (3, side, side)
+    simulated = joined_config(
+        **merge(given, {"data": {"dataset": str(data), "public_fraction": 0.5}})
+    )
+    assert load_federation(simulated).facts.shape == (3, side, side)
+    elsewhere = joined_config(**merge(given, {"data": {"public_data": str(data)}}))
+    assert shared(elsewhere, {})[0].shape == (3, side, side)
 
 
 def test_a_run_of_sites_with_another_encoder_is_refused_by_name(tmp_path: Path, encoder: Path):

@@ -34,7 +34,7 @@ def test_layers_count_among_the_limits(limits: Constraints, left: Constraints) -
 
 
 def test_blocks_read_the_maps_of_the_layers_and_are_wide() -> None:
-    for widths, wide in (((16, 32), (32, 64)), ((4, 8), (16,)), ((2, 4), (8,))):
+    for widths, wide in (((16, 32), (32, 64)), ((4, 8), (8, 16)), ((2, 4), (8,))):
         behind = BEFORE.space(SearchSpace(shape=(3, 32, 32), widths=widths))
         assert behind.shape == SHAPE
         assert behind.widths == wide
