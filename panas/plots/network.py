@@ -35,16 +35,26 @@ class Box:
     below: tuple[str, ...]  # output, parameters, multiply-accumulates
 
 
-def drawing(genome: Genome, spec: NetworkSpec, fitness: float | None = None) -> bytes:
+def drawing(
+    genome: Genome,
+    spec: NetworkSpec,
+    fitness: float | None = None,
+    first: LayerCost | None = None,
+) -> bytes:
     """Draw a genome's bottom and head as a PNG; BadInput if it does not fit the shape.
 
     Args:
         genome: the blocks of the bottom.
         spec: shape of a sample, number of classes and width.
         fitness: for the headline; None leaves it out.
+        first: an encoder's layers, whose maps the blocks read; None: they read the samples.
     """
     table = cost_table(genome, spec)
     boxes = _boxes(genome, spec.shape, table)
+    if first:
+        below = _text(first.out_shape), f"{first.parameters:,}", short(first.macs)
+        boxes[0] = Box(("encoder", "first layers"), GREY, spec.shape, below)
+        table = [first, *table]
     rows = math.ceil(len(boxes) / IN_A_ROW)
     in_a_row = math.ceil(len(boxes) / rows)
     words = [] if fitness is None else [f"fitness {fitness:.3f}"]

@@ -72,10 +72,8 @@ def trunk_for(site: Site) -> Kept | None:
     encoder = site.facts.encoder
     if encoder is None or not site.config.has_networks or not _public(site):
         return None
-    if search_file(site.home).is_file():
-        table = SearchRecord.read(site.home).cost_table
-        if table[0].name != TRUNK:  # it was searched without
-            return None
+    if search_file(site.home).is_file() and SearchRecord.read(site.home).trunk is None:
+        return None  # it was searched without
     search = site.config.search
     decided = [encoder.to_json(), BITS, repr(search)]
     key = hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:32]

@@ -30,7 +30,8 @@ def draw_search(home: Path, record: SearchRecord, config: RunConfig, spec: Netwo
         taken=(record.genome, record.fitness) if config.serves_all("search") else None,
     )
     write_bytes(history_picture(home), picture)
-    network = drawing(record.genome, record.spec_from(spec), record.fitness)
+    own = record.spec_from(spec)
+    network = drawing(record.genome, own, record.fitness, record.trunk)
     write_bytes(network_picture(home), network)
 
 

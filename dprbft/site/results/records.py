@@ -47,11 +47,15 @@ class SearchRecord:
 
     def spec_from(self, spec: NetworkSpec) -> NetworkSpec:
         """What the genome's blocks read, where `spec` says what the whole network reads."""
-        first = self.cost_table[0]
-        if first.name != TRUNK:
+        if self.trunk is None:
             return spec
-        c, h, w = first.out_shape
+        c, h, w = self.trunk.out_shape
         return replace(spec, shape=(c, h, w))
+
+    @property
+    def trunk(self) -> LayerCost | None:
+        """The encoder's layers that the network begins with, where it does."""
+        return self.cost_table[0] if self.cost_table[0].name == TRUNK else None
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""

@@ -56,7 +56,7 @@ def test_what_is_missing_is_drawn_once(
     monkeypatch.setattr(pictures, "drawing", noted)
     drawn = draw_missing(home, whole[1], spec(whole))
     assert drawn == [history_picture(home), network_picture(home)]
-    assert calls == [(record.genome, spec(whole), record.fitness)]
+    assert calls == [(record.genome, spec(whole), record.fitness, None)]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     assert draw_missing(home, whole[1], spec(whole)) == drawn
     assert len(calls) == 1

@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from benchmarks.feathers_picture import ChosenSetting, chosen_settings
-from panas.architecture.cost import cost_table
+from panas.architecture.cost import LayerCost, cost, cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.evolution.records import Evaluation, GenerationRecord
@@ -291,6 +291,20 @@ def test_nothing_in_a_drawing_collides(text: str):
     genome = Genome.parse(text, blocks=(OWN,))
     spec = NetworkSpec(shape=(3, 224, 224), width=500, classes=1000)
     check_layout(saved(drawing, genome, spec, 0.9))
+
+
+@pytest.mark.slow
+def test_a_drawing_begins_with_the_layers_of_an_encoder():
+    genome, spec = Genome.parse("c16k3-max"), NetworkSpec(shape=(24, 7, 7), width=8, classes=3)
+    layers = LayerCost("first", (24, 7, 7), parameters=1234, macs=5_000_000, bytes=900_000)
+    figures = [saved(drawing, genome, spec, None, first) for first in (None, layers)]
+    plain, behind = ([t.get_text() for t in f.axes[0].texts] for f in figures)
+    assert {"encoder", "first layers", "24×7×7", "1,234", "5M"} <= {*behind}
+    assert "image" in plain
+    assert "image" not in behind
+    whole = cost(genome, spec).parameters + 1234
+    assert f"{whole:,} parameters" in figures[1].get_suptitle()
+    check_layout(figures[1])
 
 
 @pytest.mark.slow
