@@ -19,7 +19,7 @@ from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.unit import planned_units
 from panas.training.baselines import fit_baselines
-from panas.training.linear.averaging import average, log_prior
+from panas.training.linear.averaging import average, log_prior, worth_of
 from panas.training.linear.public_models import (
     PublicForest,
     PublicLogistic,
@@ -172,8 +172,13 @@ def pooled_head(world: World, *, secure: bool) -> Heads:
 def with_counts(total: Moments, world: World) -> Moments:
     """The same with how many samples of each class all sites have, by their noised histograms."""
     counts = torch.stack([s.histogram for s in world.sites]).sum(0)
-    m = release_multiplier(Budget(world.epsilon, DELTA), 1, histogram_share(world.epsilon))
-    return replace(total, counts=counts, counts_variance=len(world.sites) * m**2)
+    variance = len(world.sites) * histogram_noise(world) ** 2
+    return replace(total, counts=counts, counts_variance=variance)
+
+
+def histogram_noise(world: World) -> float:
+    """Standard deviation of the noise on each count of a site's label histogram."""
+    return release_multiplier(Budget(world.epsilon, DELTA), 1, histogram_share(world.epsilon))
 
 
 def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
@@ -192,7 +197,7 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     results |= {name: logits(head, test) + prior for name, head in public.items()}
     for name in ("alone", "alone again"):
         results[name] = averaged(world, site, known, public, over=known.public, share=0.0)
-    results["pooled"] = logits(known.pooled, test) + prior
+    results["pooled"] = pooled_at(world, site, known.pooled)
     if known.joined.shared is not None:
         results["shared"] = logits(known.joined.shared, test) + prior
     joined = of_heads(world, at, known, known.joined)
@@ -207,8 +212,21 @@ def in_sum(world: World, at: int, known: Known) -> dict[str, Tensor]:
     return {
         "alone, map of the sum": alone,
         "secure sum": alone if joined is None else joined,
-        "pooled, map of the sum": logits(known.pooled, world.test.z) + log_prior(site.histogram),
+        "pooled, map of the sum": pooled_at(world, site, known.pooled),
     }
+
+
+def pooled_at(world: World, site: Site, head: Tensor) -> Tensor:
+    """What the head of exact moments says, with all that a site knows of its label frequencies."""
+    held = {"pooled": logits(head, site.validation.z)}
+    prior, worth = log_prior(site.histogram), worth_of(site.histogram, histogram_noise(world))
+    chosen = average(held, site.validation.y, prior, worth=worth)
+    return logs(chosen.probabilities({"pooled": logits(head, world.test.z)}, prior))
+
+
+def logs(said: Tensor) -> Tensor:
+    """Log probabilities, finite."""
+    return said.clamp(min=1e-30).log()
 
 
 def of_heads(world: World, at: int, known: Known, heads: Heads) -> Tensor | None:
@@ -222,8 +240,7 @@ def of_heads(world: World, at: int, known: Known, heads: Heads) -> Tensor | None
 
 def units_of(site: Site, world: World) -> int:
     """How many samples the site plans with: by its noised histogram, as in a run."""
-    m = release_multiplier(Budget(world.epsilon, DELTA), 1, histogram_share(world.epsilon))
-    noise = m * math.sqrt(world.classes)
+    noise = histogram_noise(world) * math.sqrt(world.classes)
     return planned_units(float(site.histogram.sum()), noise)
 
 
@@ -271,6 +288,6 @@ def averaged(
     if world.table:  # of images these are worse than their heads, and mislead
         held |= said_by(known.forest, known.logistic, site.held)
         of_test |= known.say
-    chosen = average(held, site.validation.y, prior, with_prior=["residual"])
-    said = chosen.probabilities(of_test, prior)
-    return said.clamp(min=1e-30).log()
+    worth = worth_of(site.histogram, histogram_noise(world))
+    chosen = average(held, site.validation.y, prior, ["residual"], worth)
+    return logs(chosen.probabilities(of_test, prior))

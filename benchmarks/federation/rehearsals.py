@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import joining_world
-from benchmarks.joining_methods import recipe_of
+from benchmarks.joining_methods import histogram_noise, recipe_of
 from benchmarks.joining_world import DELTA, Setting, World, draw, samples_of
 from benchmarks.kept import kept
 from dprbft.methods.joined.budget import histogram_event
@@ -44,7 +44,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.noise import ReproducibleNoise
 from panas.runtime.seeds import one_thread, stream
-from panas.training.linear.averaging import average, log_prior
+from panas.training.linear.averaging import average, log_prior, worth_of
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import fit_public_head, logits
 from panas.training.linear.rules import HISTOGRAM, residual_schedule
@@ -138,7 +138,9 @@ def accuracies(world: World, at: int, head: Tensor, settings: Settings | None) -
         return {"public": logits(head, z)} | (said if settings else {})
 
     named = ["residual"] if settings else []
-    weighed = average(answers(site.validation.z), site.validation.y, prior, with_prior=named)
+    worth = worth_of(site.histogram, histogram_noise(world))
+    held = site.validation
+    weighed = average(answers(held.z), held.y, prior, named, worth)
     said = answers(test.z)
     by_itself = said.get("residual", said["public"] + prior)
     both = weighed.probabilities(said, prior)

@@ -8,6 +8,7 @@ charged for it. Of a table's public rows it has the same models as the joined si
 labels alone.
 """
 
+import math
 from dataclasses import replace
 
 import torch
@@ -22,7 +23,7 @@ from dprbft.site.site import Site
 from panas.data.samples import Samples
 from panas.runtime.errors import BudgetExhausted
 from panas.training.checkpoint import write_network
-from panas.training.linear.averaging import log_prior
+from panas.training.linear.averaging import log_prior, worth_of
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
 from panas.training.linear.public_models import public_models
 from panas.training.linear.ridge import Weights, logits
@@ -41,8 +42,18 @@ def alone(site: Site, state: JoinedState) -> Predictor | None:
             return None
     models = public_models(site.public, table=not site.facts.are_pictures)
     candidates = replace(candidates, forest=models.forest, logistic=models.logistic)
-    valid = site.data.validation
-    return weighed(candidates, valid, {})
+    return weighed(candidates, site.data.validation, {}, label_worth(site, state))
+
+
+def label_worth(site: Site, state: JoinedState) -> float:
+    """How many exact labels tell as much as the site's histogram; 0 where none could be paid for.
+
+    Exact counts are those of a site that trains without noise.
+    """
+    counts, known = torch.tensor(state.histogram), site.noised_units()
+    if site.config.stays:
+        return worth_of(counts, 0.0)
+    return worth_of(counts, known[1] / math.sqrt(len(counts))) if known else 0.0
 
 
 def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:
@@ -90,10 +101,9 @@ def finish(site: Site, state: JoinedState) -> None:
         logistic=of_public.logistic,
         network=network,
     )
-    valid = site.data.validation
     promise = site.config.privacy.network if site.budget.private else "unprotected"
     notes = {"client": site.id, "network": promise, "facts": site.facts.to_json()}
-    predictor = weighed(candidates, valid, notes)
+    predictor = weighed(candidates, site.data.validation, notes, label_worth(site, state))
     write_predictor(predictor_file(site.home), predictor)
     _report(site, state, predictor)
 

@@ -14,12 +14,25 @@ public rows says, where there is one. Head and forest err on different rows: the
 right more often than either. Variants are weighed by the square root of how likely they make the
 validation samples: they hardly differ, and none is the truth.
 
+**Label frequencies.** At small budgets a noised histogram says little of them, and the labels of
+the validation samples say more. With q of the histogram, and c counts of these labels:
+
+    pi = (q + c / (m + 1)) / sum,   m = n / (1 + C^2 s^2 / (n (C - 1)))
+
+m is how many exact labels tell as much as the histogram of n samples with noise s (`worth`): a
+share of n labels has variance q (1 - q) / n, about (C - 1) / (C^2 n), and noise adds s^2 / n^2.
+A variant adds 0, 1/2 or 1 of log pi; one of a candidate whose logits hold log q already adds as
+much of log pi - log q. A validation sample is judged by the counts of the others. At ten skewed
+sites of 150 samples this brings .9 points of accuracy at epsilon 1, and .1 at 8; 5 points of 50
+samples at 1 (`benchmarks.joining`, Fashion-MNIST, seeds 100 to 107).
+
 Sources: Yao, Vehtari, Simpson and Gelman 2018 (stacking of predictive distributions); Gruenwald and
 van Ommen 2017 (likelihoods to a power below 1, where no candidate is true).
 
-Privacy: weights come from validation samples and stay with the site; they are not covered.
+Privacy: weights and pi come from validation samples and stay with the site; nothing covers them.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -29,7 +42,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-STRENGTHS = (0.0, 0.5, 1.0)  # of the log prior
+STRENGTHS = (0.0, 0.5, 1.0)  # of the log label frequencies
 TEMPERATURES = (0.5, 1.0, 2.0)  # that logits are divided by
 FOREST = "forest"  # the candidate that others are mixed with
 RESIDUAL = "residual"  # the candidate that has learnt most
@@ -48,19 +61,30 @@ class Variant:
     """One way to use a candidate."""
 
     candidate: str
-    strength: float  # of the log prior that is added to its logits
+    strength: float  # of the log label frequencies that are added to its logits
     temperature: float
     votes: float = 0.0  # share of the forest's logits in its own
+    holds: bool = False  # whether its logits hold the noised log prior already
 
     def probabilities(
-        self, logits: Mapping[str, Float[Tensor, "n classes"]], log_prior: Float[Tensor, "classes"]
+        self,
+        logits: Mapping[str, Float[Tensor, "n classes"]],
+        log_frequencies: Float[Tensor, "#n classes"],
+        log_prior: Float[Tensor, "classes"],
     ) -> Float[Tensor, "n classes"]:
-        """What it says of samples, from the logits of each candidate."""
-        own = logits[self.candidate].double()
+        """What it says of samples.
+
+        Args:
+            logits: of each candidate.
+            log_frequencies: of labels; one row for all samples, or one for each.
+            log_prior: what logits hold of them, where they do.
+        """
+        own, more = logits[self.candidate].double(), log_frequencies.double()
         if self.votes:
             own = (1 - self.votes) * own + self.votes * logits[FOREST].double()
-        scaled = (own + self.strength * log_prior.double()) / self.temperature
-        return scaled.softmax(1)
+        if self.holds:
+            more = more - log_prior.double()
+        return ((own + self.strength * more) / self.temperature).softmax(1)
 
 
 @dataclass(frozen=True)
@@ -68,12 +92,20 @@ class Average:
     """Variants and their weights, which sum to 1."""
 
     weights: tuple[tuple[Variant, float], ...]
+    log_frequencies: tuple[float, ...] = ()
+    """Log of pi of the formula; none: of the noised histogram."""
 
     def probabilities(
         self, logits: Mapping[str, Float[Tensor, "n classes"]], log_prior: Float[Tensor, "classes"]
     ) -> Float[Tensor, "n classes"]:
-        """The average of what its variants say, from the logits of each candidate."""
-        each = (a * v.probabilities(logits, log_prior) for v, a in self.weights)
+        """The average of what its variants say.
+
+        Args:
+            logits: of each candidate.
+            log_prior: of the noised histogram, which some of them hold.
+        """
+        known = torch.tensor(self.log_frequencies).double() if self.log_frequencies else log_prior
+        each = (a * v.probabilities(logits, known[None], log_prior) for v, a in self.weights)
         return sum(each, torch.zeros(()))
 
     def shares(self) -> dict[str, float]:
@@ -85,16 +117,20 @@ class Average:
                 result[FOREST] += weight * variant.votes
         return result
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return [asdict(v) | {"weight": weight} for v, weight in self.weights]
+        variants = [asdict(v) | {"weight": weight} for v, weight in self.weights]
+        return {"variants": variants, "log_frequencies": list(self.log_frequencies)}
 
     @staticmethod
-    def from_json(record: Sequence[Mapping[str, Any]]) -> "Average":
-        """What `to_json` wrote."""
-        return Average(
-            tuple((Variant(**{k: r[k] for k in r if k != "weight"}), r["weight"]) for r in record)
+    def from_json(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "Average":
+        """What `to_json` wrote; earlier versions wrote the variants alone."""
+        whole = record if isinstance(record, Mapping) else {"variants": record}
+        variants = (
+            (Variant(**{k: r[k] for k in r if k != "weight"}), r["weight"])
+            for r in whole["variants"]
         )
+        return Average(tuple(variants), tuple(whole.get("log_frequencies", ())))
 
 
 def average(
@@ -102,6 +138,7 @@ def average(
     y: Int[Tensor, "v"],
     log_prior: Float[Tensor, "classes"],
     with_prior: Sequence[str] = (),
+    worth: float = math.inf,
 ) -> Average:
     """Weigh candidates by their likelihood of validation samples; without any, by their prior.
 
@@ -111,12 +148,16 @@ def average(
         y: classes of the samples.
         log_prior: log frequencies of the site's classes, as `log_prior` gives them.
         with_prior: candidates whose logits hold the prior already.
+        worth: exact labels that tell as much as the prior, 0 or more; infinite where it is exact.
     """
+    counts = torch.bincount(y, minlength=len(log_prior)).double()
+    others = (counts - torch.eye(len(counts)))[y]
+    judged = _frequencies(log_prior, others, worth)
     variants, likelihoods = [], []
     for name in logits:
         votes = VOTES if FOREST in logits and name != FOREST else (0.0,)
-        group = list(_variants(name, votes, fixed=name in with_prior))
-        p = torch.stack([v.probabilities(logits, log_prior) for v in group])
+        group = list(_variants(name, votes, holds=name in with_prior))
+        p = torch.stack([v.probabilities(logits, judged, log_prior) for v in group])
         each = p[:, torch.arange(len(y)), y].clamp(min=1e-12)
         inner = (POWER * each.log().sum(1)).softmax(0)
         variants.append(list(zip(group, inner.tolist(), strict=True)))
@@ -124,8 +165,28 @@ def average(
     samples = BESIDE_FOREST if FOREST in logits else PRIOR
     weights = _stacked(torch.stack(likelihoods), samples * _beforehand(tuple(logits)))
     return Average(
-        tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group)
+        tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group),
+        tuple(_frequencies(log_prior, counts, worth).tolist()),
     )
+
+
+def worth_of(histogram: Float[Tensor, "classes"], noise: float) -> float:
+    """How many exact labels tell as much of label frequencies as a histogram; m of the formula.
+
+    Args:
+        histogram: counts, noised or not.
+        noise: standard deviation of the noise on each count, 0 or more.
+    """
+    n, classes = max(1.0, float(histogram.double().clamp(min=0).sum())), len(histogram)
+    return n / (1 + classes**2 * noise**2 / (n * max(1, classes - 1)))
+
+
+def _frequencies(
+    log_prior: Float[Tensor, "classes"], counts: Float[Tensor, "*n classes"], worth: float
+) -> Float[Tensor, "*n classes"]:
+    """log pi of the formula, of each row of counts."""
+    shares = log_prior.double().exp() + counts / (worth + 1)
+    return (shares / shares.sum(-1, keepdim=True)).log()
 
 
 def _stacked(values: Float[Tensor, "k v"], prior: Float[Tensor, "k"]) -> list[float]:
@@ -154,7 +215,6 @@ def _beforehand(names: Sequence[str]) -> Float[Tensor, "k"]:
     return torch.tensor([FAVOUR if name == RESIDUAL else rest for name in names]).double()
 
 
-def _variants(candidate: str, votes: Sequence[float], *, fixed: bool) -> Iterator[Variant]:
-    strengths = (0.0,) if fixed else STRENGTHS
-    for part, strength, temperature in product(votes, strengths, TEMPERATURES):
-        yield Variant(candidate, strength, temperature, part)
+def _variants(candidate: str, votes: Sequence[float], *, holds: bool) -> Iterator[Variant]:
+    for part, strength, temperature in product(votes, STRENGTHS, TEMPERATURES):
+        yield Variant(candidate, strength, temperature, part, holds)

@@ -14,6 +14,7 @@ covers: a predictor stays with its site. The network alone may leave; where `pri
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,15 +118,19 @@ class Predictor(Classifier):
         return self.average.probabilities(c.logits(samples), c.log_prior)
 
 
-def weighed(candidates: Candidates, valid: Samples, notes: Mapping[str, Any]) -> Predictor:
+def weighed(
+    candidates: Candidates, valid: Samples, notes: Mapping[str, Any], worth: float = math.inf
+) -> Predictor:
     """The predictor whose candidates are weighed by validation samples, which nothing covers.
 
     Args:
         candidates: what the site has trained, or was sent.
         valid: validation samples; there may be none.
         notes: JSON-able, for the predictor's file.
+        worth: exact labels that tell as much as the site's histogram, as `average` takes it.
     """
-    result = average(candidates.logits(valid), valid.y, candidates.log_prior, candidates.with_prior)
+    values, prior = candidates.logits(valid), candidates.log_prior
+    result = average(values, valid.y, prior, candidates.with_prior, worth)
     return Predictor(candidates, result, notes)
 
 

@@ -128,6 +128,28 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
         assert torch.equal(kept.network(test.inputs()), network.network(test.inputs()))
 
 
+def test_a_predictor_knows_labels_by_its_histogram_and_its_validation_samples(whole: Path):
+    for paths in read_sites(whole):
+        site = open_site(paths)
+        counts, noise = torch.tensor(JoinedState.read(site).histogram), site.noised_units()
+        assert noise is not None
+        seen = counts.clamp(min=0).sum().item()
+        worth = seen / (1 + noise[1] ** 2 * 10 / (seen * 9))  # noise of the sum of 10 counts
+        shares = log_prior(counts).exp() * (worth + 1) + site.data.validation.histogram()
+        found = read_predictor(predictor_file(paths.home)).average.log_frequencies
+        torch.testing.assert_close(torch.tensor(found).exp(), shares / shares.sum())
+
+
+def test_without_noise_a_histogram_is_worth_its_samples_and_without_a_charge_nothing(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+):
+    site, state = open_site(read_sites(whole)[0]), JoinedState(histogram=(3.0, 5.0))
+    monkeypatch.setattr(Site, "noised_units", lambda _: None)
+    assert finish.label_worth(site, state) == 0
+    stays = joined_config(privacy={"network": "stays"})
+    assert finish.label_worth(replace(site, config=stays), state) == 8
+
+
 def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole: Path):
     paths = read_sites(whole)[0]
     test = open_site(paths).data.test

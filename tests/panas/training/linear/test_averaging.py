@@ -1,6 +1,8 @@
 """Averages by likelihood: the closed form, its limits, and what validation cannot tell."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from panas.training.linear.averaging import (
     Variant,
     average,
     log_prior,
+    worth_of,
 )
 from panas.training.linear.averaging import PRIOR as PRIOR_SAMPLES
 
@@ -31,7 +34,7 @@ def test_variants_of_a_candidate_weigh_as_square_roots_of_likelihoods():
     result = average(logits, y, PRIOR)
     wanted = []
     for variant, _ in result.weights:
-        p = variant.probabilities(logits, PRIOR)
+        p = variant.probabilities(logits, PRIOR[None], PRIOR)
         wanted.append(math.sqrt(math.prod(p[i, c].item() for i, c in enumerate(y))))
     assert len(wanted) == len(STRENGTHS) * len(TEMPERATURES)
     for (_, weight), value in zip(result.weights, wanted, strict=True):
@@ -50,7 +53,7 @@ def test_candidates_weigh_what_makes_samples_most_likely_beside_what_they_weigh_
     said = {}
     for name, share in result.shares().items():
         parts = [(v, a / share) for v, a in result.weights if v.candidate == name]
-        all_of_it = sum(a * v.probabilities(logits, prior) for v, a in parts)
+        all_of_it = sum(a * v.probabilities(logits, prior[None], prior) for v, a in parts)
         said[name] = all_of_it.gather(1, y[:, None]).squeeze(1).numpy()
     table = np.stack(list(said.values()))
     beforehand = np.array([(1 - FAVOUR) / 3] * 3 + [FAVOUR])
@@ -105,12 +108,15 @@ def test_without_validation_candidates_weigh_as_beforehand(
 def test_the_prior_is_that_of_counts_of_at_least_one_and_not_added_twice():
     result = log_prior(torch.tensor([-5.0, 3.0])).exp()
     torch.testing.assert_close(result, torch.tensor([0.2, 0.8]))
-    said = Variant("a", 1.0, 1.0).probabilities(
-        {"a": torch.zeros(1, 2)}, log_prior(torch.tensor([0, 3.0]))
-    )
-    torch.testing.assert_close(said, torch.tensor([[0.2, 0.8]]), check_dtype=False)
-    held = average({"a": torch.zeros(4, 2)}, torch.zeros(4).long(), PRIOR, with_prior=["a"])
-    assert {v.strength for v, _ in held.weights} == {0.0}
+    prior, wanted = log_prior(torch.tensor([0, 3.0])), torch.tensor([[0.2, 0.8]])
+    said = Variant("a", 1.0, 1.0).probabilities({"a": torch.zeros(1, 2)}, prior[None], prior)
+    torch.testing.assert_close(said, wanted, check_dtype=False)
+    held = {"a": prior.expand(4, 2)}
+    known = average(held, torch.zeros(4).long(), prior, with_prior=["a"])
+    for variant, _ in known.weights:
+        said = variant.probabilities(held, prior[None], prior)[0]
+        wanted = (prior.double() / variant.temperature).softmax(0)
+        torch.testing.assert_close(said, wanted)
 
 
 def test_a_forest_is_mixed_with_all_others_and_each_has_its_share():
@@ -122,17 +128,73 @@ def test_a_forest_is_mixed_with_all_others_and_each_has_its_share():
     result = average(both, y, prior, with_prior=["head"])
     parts = {(v.candidate, v.votes) for v, _ in result.weights}
     assert parts == {("head", part) for part in VOTES} | {(FOREST, 0.0)}
-    best, weight = max(result.weights, key=lambda pair: pair[1])
+    best, _ = max(result.weights, key=lambda pair: pair[1])
     assert best.votes > 0
-    assert weight > 0.3
+    alike = [a for v, a in result.weights if replace(v, strength=best.strength) == best]
+    assert sum(alike) > 0.3
     mixed = (1 - best.votes) * head + best.votes * both[FOREST]
     wanted = (mixed / best.temperature).double().softmax(1)
-    torch.testing.assert_close(best.probabilities(both, prior), wanted)
+    torch.testing.assert_close(best.probabilities(both, prior[None], prior), wanted)
     of_forest = sum(a * (v.votes or v.candidate == FOREST) for v, a in result.weights)
     assert result.shares() == pytest.approx({"head": 1 - of_forest, FOREST: of_forest})
 
 
 def test_an_average_survives_json():
     logits = {"a": torch.randn(4, 2), FOREST: torch.randn(4, 2)}
-    result = average(logits, torch.zeros(4).long(), PRIOR)
-    assert Average.from_json(result.to_json()) == result
+    result = average(logits, torch.zeros(4).long(), PRIOR, ["a"], 3.0)
+    assert Average.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_an_average_of_an_earlier_version_adds_what_the_histogram_says():
+    written = [{"candidate": "a", "strength": 1.0, "temperature": 1.0, "votes": 0.0, "weight": 1.0}]
+    said = Average.from_json(written).probabilities({"a": torch.zeros(3, 2)}, PRIOR)
+    torch.testing.assert_close(said[0], PRIOR.double().softmax(0))
+
+
+def test_labels_of_validation_samples_count_beside_as_many_as_the_histogram_is_worth():
+    y, prior = torch.tensor([0, 0, 0, 1]), log_prior(torch.tensor([9.0, 89.0]))
+    result = average({"a": torch.zeros(4, 2)}, y, prior, worth=3.0)
+    wanted = torch.tensor([0.1 * 4 + 3, 0.9 * 4 + 1]).double() / 8
+    torch.testing.assert_close(torch.tensor(result.log_frequencies).exp().double(), wanted)
+    exact = average({"a": torch.zeros(4, 2)}, y, prior)
+    torch.testing.assert_close(torch.tensor(exact.log_frequencies), prior)
+
+
+def test_a_validation_sample_is_judged_by_the_labels_of_the_others():
+    """Or each would praise the frequencies that it made itself."""
+    y, prior = torch.arange(10), log_prior(torch.zeros(10))
+    result = average({"a": torch.zeros(10, 10)}, y, prior, worth=0.0)
+    by_itself = sum(a for v, a in result.weights if v.strength == 0)
+    assert by_itself > 0.6
+
+
+def test_what_is_held_of_the_histogram_is_replaced_by_sharper_frequencies():
+    """A candidate whose logits hold the prior says as much as one that does not."""
+    g = torch.Generator().manual_seed(0)
+    y, prior = torch.randint(3, (30,), generator=g), log_prior(torch.tensor([50.0, 2, 8]))
+    bare = torch.randn(30, 3, generator=g)
+    both = {"bare": bare, "holding": bare + prior}
+    result = average(both, y, prior, ["holding"], 5.0)
+    row, known = prior[None], torch.tensor(result.log_frequencies)[None]
+    for name in both:
+        whole = Variant(name, 1.0, 1.0, holds=name == "holding")
+        said = whole.probabilities(both, known, prior)
+        torch.testing.assert_close(said, (bare + known).double().softmax(1), rtol=1e-5, atol=1e-6)
+    none = Variant("holding", 0.0, 1.0, holds=True).probabilities(both, row, prior)
+    torch.testing.assert_close(none, (bare + prior).double().softmax(1))
+
+
+@pytest.mark.parametrize(("sites_samples", "noise"), [(150, 12.0), (150, 0.0), (600, 12.0)])
+def test_a_histogram_is_worth_as_many_exact_labels_as_err_alike(sites_samples: int, noise: float):
+    rng, classes, n = np.random.default_rng(0), 10, sites_samples
+    mix = np.full(classes, 1 / classes)
+    noised = rng.multinomial(n, mix, 4000) + noise * rng.standard_normal((4000, classes))
+    error = np.square(noised / n - mix).sum(1).mean()
+    worth = worth_of(torch.full((classes,), n / classes), noise)
+    few = rng.multinomial(round(worth), mix, 4000) / round(worth)
+    assert error == pytest.approx(np.square(few - mix).sum(1).mean(), rel=0.1)
+
+
+@pytest.mark.parametrize("histogram", [[-3.0, -1.0], [5.0], [0.0, 0.0, 0.0]])
+def test_histograms_of_noise_alone_and_of_one_class_have_a_worth(histogram: list[float]):
+    assert 0 <= worth_of(torch.tensor(histogram), 7.0) <= max(1, sum(histogram))
