@@ -125,12 +125,13 @@ class Average:
     @staticmethod
     def from_json(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "Average":
         """What `to_json` wrote; earlier versions wrote the variants alone."""
-        whole = record if isinstance(record, Mapping) else {"variants": record}
+        if not isinstance(record, Mapping):
+            record = {"variants": record, "log_frequencies": ()}
         variants = (
             (Variant(**{k: r[k] for k in r if k != "weight"}), r["weight"])
-            for r in whole["variants"]
+            for r in record["variants"]
         )
-        return Average(tuple(variants), tuple(whole.get("log_frequencies", ())))
+        return Average(tuple(variants), tuple(record["log_frequencies"]))
 
 
 def average(
