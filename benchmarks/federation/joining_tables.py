@@ -32,14 +32,16 @@ import numpy as np
 import sklearn.datasets
 
 from benchmarks.joining import FIRST_SEED, METHODS
-from benchmarks.joining_methods import known_of, predictions
+from benchmarks.joining_methods import in_sum, known_of, predictions
 from benchmarks.joining_world import DELTA, Shares, World, world
 from benchmarks.kept import kept
 from panas.data.facts import fit, infer
 from panas.data.files.raw import Raw
 from panas.data.sources import Reading, read
-from panas.features.map import fit_map
+from panas.features.map import WIDTH, fit_map
+from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
+from panas.training.linear.rules import Pooling, map_width
 from panas.training.metrics import measure
 
 FIGURES = ("auroc", "balanced_accuracy", "accuracy")
@@ -108,12 +110,14 @@ def grid() -> list[Setting]:
 def one(root: str, task: tuple[Any, ...]) -> dict[str, Any]:
     """Each method's figures of every site of one seed."""
     *fields, seed = task
-    federation = draw(Setting(*fields), rows_of(fields[0], root), seed)
-    known = known_of(federation)
+    setting, raw = Setting(*fields), rows_of(fields[0], root)
+    federation, summed = (draw(setting, raw, seed, secure=secure) for secure in (False, True))
+    known, of_sum = known_of(federation), known_of(summed)
     record: dict[str, Any] = {"share": known.joined.share, "sites": len(federation.sites)}
     for at in range(len(federation.sites)):
-        for method, said in predictions(federation, at, known).items():
-            measured = measure(said, federation.test.y)
+        said = predictions(federation, at, known) | in_sum(summed, at, of_sum)
+        for method, scores in said.items():
+            measured = measure(scores, federation.test.y)
             record.setdefault(method, []).append([getattr(measured, f) for f in FIGURES])
     return record
 
@@ -151,8 +155,8 @@ def linear(
     return u * scale, scores.argmax(1)
 
 
-def draw(setting: Setting, raw: Raw, seed: int) -> World:
-    """A table dealt out to test, public and sites."""
+def draw(setting: Setting, raw: Raw, seed: int, *, secure: bool) -> World:
+    """A table dealt out to test, public and sites, on a map as wide as the budget allows."""
     sizes = TABLES[setting.table]
     order = stream(seed, "joining", setting.table).permutation(len(raw.y))
     test, public, rest = np.split(order, [sizes.test, sizes.test + setting.public])
@@ -163,7 +167,14 @@ def draw(setting: Setting, raw: Raw, seed: int) -> World:
         own = fit(raw.take(rest[k * each : (k + 1) * each]), facts)
         train, kept_back = own.take(range(sizes.n)), own.take(range(sizes.n, each))
         sites.append((train, kept_back, held.histogram() / len(held)))
-    phi = fit_map(facts, shown)
+    pooling = Pooling(
+        sites=len(sites),
+        samples=sizes.n,
+        classes=shown.classes,
+        budget=Budget(setting.epsilon, DELTA),
+        secure_sum=secure,
+    )
+    phi = fit_map(facts, shown, map_width(pooling, setting.public, WIDTH))
     return world(Shares(shown, held, tuple(sites), table=True), phi, setting.epsilon, seed)
 
 

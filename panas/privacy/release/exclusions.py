@@ -9,7 +9,8 @@ EXCLUSIONS = (
     "(panas ledger RUN --group k)",
     "samples that were declared public: nothing protects them",
     "class names, columns, shape and scale of the data, which are the federation's public facts",
-    "what is chosen on its validation samples (round, head, blend, weights): it stays at the site",
+    "what is chosen on its validation samples (round, head, blend, weights, label "
+    "frequencies): it stays at the site",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
     "samples, and (accuracy.pooled, accuracy.pooled_forest) of the training samples of all sites",
     "settings that were chosen from the results of an earlier run on the same data: the total of "

@@ -187,7 +187,9 @@ def spread(values: Sequence[float], *, log: bool = False) -> tuple[float, float]
     low, high = min(values), max(values)
     if log:
         return (low / 1.5, high * 1.5) if high < 1.2 * low else (low / 1.15, high * 1.15)
-    room = 0.08 * (high - low) or max(0.05, 0.1 * abs(high))
+    largest = max(abs(low), abs(high))
+    alike = high - low <= 1e-9 * largest  # but for rounding
+    room = max(0.05, 0.1 * largest) if alike else 0.08 * (high - low)
     return low - room, high + room
 
 

@@ -4,7 +4,7 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
@@ -92,6 +92,7 @@ def test_ticks_of_a_logarithmic_axis_are_within_it(low: float, times: float):
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1), st.booleans())
+@example([1e6, 999999.9999999999], log=False)
 def test_limits_hold_all_values(values: list[float], log: bool):
     low, high = spread(values, log=log)
     assert low < min(values) <= max(values) < high
