@@ -92,7 +92,7 @@ def test_ticks_of_a_logarithmic_axis_are_within_it(low: float, times: float):
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1), st.booleans())
-@example([1e6, 999999.9999999999], log=False)
+@example(values=[1e6, 999999.9999999999], log=False)
 def test_limits_hold_all_values(values: list[float], log: bool):
     low, high = spread(values, log=log)
     assert low < min(values) <= max(values) < high
