@@ -289,5 +289,5 @@ def averaged(
         held |= said_by(known.forest, known.logistic, site.held)
         of_test |= known.say
     worth = worth_of(site.histogram, histogram_noise(world))
-    chosen = average(held, site.validation.y, prior, ["residual"], worth)
+    chosen = average(held, site.validation.y, prior, ["residual"], worth=worth)
     return logs(chosen.probabilities(of_test, prior))

@@ -140,7 +140,7 @@ def accuracies(world: World, at: int, head: Tensor, settings: Settings | None) -
     named = ["residual"] if settings else []
     worth = worth_of(site.histogram, histogram_noise(world))
     held = site.validation
-    weighed = average(answers(held.z), held.y, prior, named, worth)
+    weighed = average(answers(held.z), held.y, prior, named, worth=worth)
     said = answers(test.z)
     by_itself = said.get("residual", said["public"] + prior)
     both = weighed.probabilities(said, prior)

@@ -17,8 +17,8 @@ has shaped, so that what sites release can be added up. In this order:
 5. its network learns from that, on public samples (`dprbft.methods.joined.student`)
 6. what it predicts with is the average of all of these, weighed by its validation split
 
-Privacy: steps 1 and 4 are charged before they touch data. The weights of the average are chosen on
-the validation split and stay on the site; that choice is not covered.
+Privacy: steps 1 and 4 are charged before they touch data. The weights of the average and its
+label frequencies are chosen on the validation split and stay on the site; that is not covered.
 
 Source: `docs/results/joining.md` has what was measured.
 """

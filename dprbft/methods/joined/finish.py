@@ -48,12 +48,14 @@ def alone(site: Site, state: JoinedState) -> Predictor | None:
 def label_worth(site: Site, state: JoinedState) -> float:
     """How many exact labels tell as much as the site's histogram; 0 where none could be paid for.
 
-    Exact counts are those of a site that trains without noise.
+    A network that stays has the exact histogram: as many as there are privacy units.
     """
-    counts, known = torch.tensor(state.histogram), site.noised_units()
     if site.config.stays:
-        return worth_of(counts, 0.0)
-    return worth_of(counts, known[1] / math.sqrt(len(counts))) if known else 0.0
+        return float(site.data.train.units)
+    if (noised := site.noised_units()) is None:
+        return 0.0
+    counts, of_total = torch.tensor(state.histogram), noised[1]
+    return worth_of(counts, of_total / math.sqrt(len(counts)))
 
 
 def _without_noise(site: Site, heads: dict[str, Weights]) -> Candidates:

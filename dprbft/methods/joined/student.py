@@ -161,7 +161,7 @@ def rows_teacher(site: Site, state: JoinedState) -> Teacher:
         forest=models.forest,
         logistic=models.logistic,
     )
-    beforehand = weighed(candidates, none, {})
+    beforehand = weighed(candidates, none, {}, worth=0.0)
     return lambda x: beforehand.probabilities_of(x).float()
 
 

@@ -8,13 +8,12 @@
 | residual | a linear residual over a head and the prior, by DP-SGD | by its DP-SGD |
 | network | the evolved network, distilled from the residual's answers | as what it learnt from |
 
-Their average (`panas.training.linear.averaging`) weighs by validation samples, which nothing
-covers: a predictor stays with its site. The network alone may leave; where `privacy.network` is
-"stays", residual and network are trained without noise, and nothing may.
+Their average (`panas.training.linear.averaging`) has weights and label frequencies of validation
+samples, which nothing covers: a predictor stays with its site. The network alone may leave; where
+`privacy.network` is "stays", residual and network are trained without noise, and nothing may.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,7 +118,7 @@ class Predictor(Classifier):
 
 
 def weighed(
-    candidates: Candidates, valid: Samples, notes: Mapping[str, Any], worth: float = math.inf
+    candidates: Candidates, valid: Samples, notes: Mapping[str, Any], worth: float
 ) -> Predictor:
     """The predictor whose candidates are weighed by validation samples, which nothing covers.
 
@@ -130,7 +129,8 @@ def weighed(
         worth: exact labels that tell as much as the site's histogram, as `average` takes it.
     """
     values, prior = candidates.logits(valid), candidates.log_prior
-    result = average(values, valid.y, prior, candidates.with_prior, worth)
+    held = candidates.with_prior
+    result = average(values, valid.y, prior, held, worth=worth, groups=valid.groups)
     return Predictor(candidates, result, notes)
 
 

@@ -131,23 +131,28 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
 def test_a_predictor_knows_labels_by_its_histogram_and_its_validation_samples(whole: Path):
     for paths in read_sites(whole):
         site = open_site(paths)
-        counts, noise = torch.tensor(JoinedState.read(site).histogram), site.noised_units()
+        state, noise = JoinedState.read(site), site.noised_units()
+        counts = torch.tensor(state.histogram)
         assert noise is not None
         seen = counts.clamp(min=0).sum().item()
         worth = seen / (1 + noise[1] ** 2 * 10 / (seen * 9))  # noise of the sum of 10 counts
         shares = log_prior(counts).exp() * (worth + 1) + site.data.validation.histogram()
-        found = read_predictor(predictor_file(paths.home)).average.log_frequencies
-        torch.testing.assert_close(torch.tensor(found).exp(), shares / shares.sum())
+        joined, rival = read_predictor(predictor_file(paths.home)), alone(site, state)
+        assert rival is not None
+        for predictor in (joined, rival):
+            pi = torch.tensor(predictor.average.log_frequencies).exp()
+            torch.testing.assert_close(pi, shares / shares.sum())
 
 
-def test_without_noise_a_histogram_is_worth_its_samples_and_without_a_charge_nothing(
+def test_exact_labels_are_worth_the_units_and_a_histogram_without_a_charge_nothing(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ):
     site, state = open_site(read_sites(whole)[0]), JoinedState(histogram=(3.0, 5.0))
     monkeypatch.setattr(Site, "noised_units", lambda _: None)
     assert finish.label_worth(site, state) == 0
     stays = joined_config(privacy={"network": "stays"})
-    assert finish.label_worth(replace(site, config=stays), state) == 8
+    units = len(site.data.train)
+    assert finish.label_worth(replace(site, config=stays), state) == units
 
 
 def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole: Path):

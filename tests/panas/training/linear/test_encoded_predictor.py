@@ -34,7 +34,7 @@ def test_a_predictor_asks_for_its_encoder_and_takes_no_other(tmp_path: Path):
     assert torch.equal(phi.of(samples), phi(samples.embeddings))
     heads = {"shared": torch.randn(2, 6, generator=torch.Generator().manual_seed(0)).double()}
     candidates = Candidates(phi=phi, heads=heads, log_prior=torch.zeros(2))
-    predictor = weighed(candidates, samples, {"facts": facts.to_json()})
+    predictor = weighed(candidates, samples, {"facts": facts.to_json()}, worth=0.0)
     file = tmp_path / "predictor.safetensors"
     write_predictor(file, predictor)
     alone = panas.load(file)

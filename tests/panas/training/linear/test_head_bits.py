@@ -78,7 +78,7 @@ def test_public_models_and_averages_have_their_bits_at_every_size():
     said = {"forest": forest.logits, "logistic": logistic.logits}
     whole = {name: of(x) for name, of in said.items()}
     prior = torch.tensor([0.2, 0.5, 0.3]).log()
-    result = average({k: v[:80] for k, v in whole.items()}, public.y, prior)
+    result = average({k: v[:80] for k, v in whole.items()}, public.y, prior, worth=10.0)
     p = result.probabilities(whole, prior)
     for n in (1, 2, 3, 7, 16, 33, 255, 299):
         part = {name: of(x[:n]) for name, of in said.items()}

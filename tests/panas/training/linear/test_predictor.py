@@ -51,7 +51,7 @@ def made(facts: Facts, *, network: bool, over: str | None = "shared") -> Predict
     )
     x = torch.rand(20, *facts.shape, generator=g)
     valid = Samples(x, torch.arange(20) % classes, classes)
-    return weighed(candidates, valid, {"facts": facts.to_json()})
+    return weighed(candidates, valid, {"facts": facts.to_json()}, worth=30.0)
 
 
 @pytest.mark.slow
@@ -95,7 +95,8 @@ def loaded(path: Path, facts: Facts) -> Predictor:
     x = torch.rand(8, *facts.shape, generator=generator) * 2 - 1
     y = torch.arange(8) % facts.classes
     write_predictor(
-        path, weighed(candidates, Samples(x, y, facts.classes), {"facts": facts.to_json()})
+        path,
+        weighed(candidates, Samples(x, y, facts.classes), {"facts": facts.to_json()}, worth=0.0),
     )
     result = panas.load(path)
     assert isinstance(result, Predictor)

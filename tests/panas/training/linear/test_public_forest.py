@@ -95,7 +95,7 @@ def test_there_is_none_of_one_class_or_of_nothing():
 def test_an_average_follows_it_where_it_is_better():
     y = table(60, seed=1).y
     logits = {"forest": forest().logits(table(60, seed=1).inputs()), "head": torch.zeros(60, 4)}
-    shares = average(logits, y, log_prior(torch.full((4,), 50.0))).shares()
+    shares = average(logits, y, log_prior(torch.full((4,), 50.0)), worth=200.0).shares()
     assert shares["forest"] > 0.8  # a head that says nothing keeps what it weighed beforehand
 
 
