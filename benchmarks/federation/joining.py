@@ -22,7 +22,7 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | shared | the head of all sites' noised moments, with the site's prior |
 | joined | a release, the rest for DP-SGD over the shared head; averaged with all heads |
 | secure sum | the same where the server sees the noised sum alone, of the noise of one site |
-| pooled | the head of all sites' exact moments: what no release can beat with this map |
+| pooled | the head of all sites' exact moments, averaged: what no release can beat with this map |
 | map of the sum | the same on the map of the secure sum, which bears more coordinates |
 
 Averages are stacked on the site's validation samples. "Own" is accuracy under the site's class mix,

@@ -84,11 +84,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", type=Path, required=True, help=f"folder of {CARD_FRAUD}")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "panas-joining")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    root, seeds = str(args.data_root), range(FIRST_SEED, FIRST_SEED + args.seeds)
+    root = str(args.data_root)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     settings = [
         s for s in grid() if s.table != "card fraud" or list(args.data_root.glob(CARD_FRAUD))
     ]
