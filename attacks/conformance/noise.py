@@ -54,7 +54,9 @@ def findings_of(residual: Residual) -> list[Finding]:
             found += [_order(name, flat), _repeats(name, flat), _windows(name, flat)]
         found += _spectrum(name, z)
         if name in residual.sent:
-            found += [*_low_bits(name, residual), *_copy(name, residual)]
+            found += _copy(name, residual)
+            if not residual.compressed:
+                found += _low_bits(name, residual)
     return found
 
 

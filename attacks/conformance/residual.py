@@ -37,6 +37,7 @@ class Residual:
     units: Float[Tensor, "units numbers"]
     """What each unit adds to all arrays, flat, in standard deviations; no row of one of no norm."""
     rows: Float[Tensor, "rows d"]  # representations as the mechanism clips them, none of zeros
+    compressed: bool = False  # whether the last bits of `sent` are zeros of its compression
 
     @classmethod
     def of_noise(cls, arrays: Mapping[str, Float[Tensor, "..."]]) -> "Residual":
@@ -81,6 +82,7 @@ def residual_of(claim: ReleaseClaim) -> Residual:
         fine=fine,
         units=units_of(claim),
         rows=rows[rows.norm(dim=1) > 0],
+        compressed=claim.compression != "none",
     )
 
 

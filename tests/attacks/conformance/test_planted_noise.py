@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from attacks.conformance.noise import as_matrix, findings_of
 from attacks.conformance.residual import residual_of
 from attacks.epsilon.release import ReleaseClaim
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
+from panas.privacy.release.compression import Compression, rounded
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import kind_named, noise_scale
 from panas.privacy.release.kinds.moments import unpack_symmetric
@@ -212,6 +214,18 @@ def test_data_in_the_last_bits_are_noticed() -> None:
         noise_multiplier=MULTIPLIER,
     )
     assert found(hidden) == {"low bits"}
+
+
+@pytest.mark.parametrize("compression", ["float16", "int8"])
+def test_compression_alone_raises_no_alarm_and_hides_no_lack_of_noise(
+    compression: Compression,
+) -> None:
+    claim = claim_of(rows_of_site(4, d=40), "moments", SystemNoise())
+    sent = replace(claim, arrays=rounded(claim.arrays, compression), compression=compression)
+    assert found(sent) == set()
+    little = replaced(claim, {n: 0.5 * z for n, z in residual_of(claim).arrays.items()})
+    sent = replace(sent, arrays=rounded(little.arrays, compression))
+    assert "size" in found(sent)
 
 
 def noises(make: Callable[[int], NoiseSource]) -> dict[str, Noise]:
