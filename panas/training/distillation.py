@@ -41,7 +41,7 @@ STUDENT = OptimizerConfig(
 """The training that makes a genome's network a student; see `long_enough`. A rate that first rises
 to twice as much saves a third of the steps."""
 
-STEPS, SHORT_STEPS = 2000, 300  # at least, of a student's training, and of one that ranks genomes
+STEPS, SHORT_STEPS = 4000, 300  # at least, of a student's training, and of one that ranks genomes
 
 BATCH = 256  # pictures at a time
 

@@ -46,7 +46,7 @@ MANY_BEHIND = 250
 them, 250 as much, 100 teach 3 less."""
 
 PICTURES = 4000
-"""Made of two where images are few; a student of 2,000 steps sees each of them 16 times."""
+"""Made of two where images are few; a student of 4,000 steps sees each of them 32 times."""
 
 
 ROWS = 4000

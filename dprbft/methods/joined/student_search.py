@@ -2,10 +2,11 @@
 
 The search looks at public samples and the shared head, which are the same for all sites, with all
 classes alike. It is one search for all of them, and where sites share a disk each reads the first
-one's (`search_in_common`). Of all that was trained to the end a site takes the
-genome that agrees best in its own class frequencies. `benchmarks.students` compares this with a
-search for every site. The search begins with what one would build by hand (`plain_genome`), beside
-random genomes.
+one's (`search_in_common`). It begins with what one would build by hand (`plain_genome`), beside
+random genomes. Of pictures a site takes that one unless another surely agrees better: a training of
+300 steps ranks genomes roughly, and a long one undoes small leads. Of a table it takes the cheapest
+of all that agree as well as the best. `benchmarks.students` compares this with a search for every
+site.
 
 Where candidates are kept in a common folder (`panas.evolution.fitness`), a second site's search
 meets the same candidates in the same order. So it takes the first one's generations over, with no
@@ -147,8 +148,8 @@ def search_student(site: Site, plan: SearchPlan) -> EvolutionResult:
     rng = stream(site.config.seed, "students")
     result = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
     own = replace(alike, histogram=torch.tensor(state.histogram))
-    # Behind an encoder's layers a short training tells little of what a long one brings.
-    chosen = chosen_for(result, own, plain if trunk_for(site) else None)
+    # Of pictures a short training tells little of what a long one brings.
+    chosen = chosen_for(result, own, plain if site.facts.are_pictures else None)
     want(site.common, chosen.best)
     return chosen
 

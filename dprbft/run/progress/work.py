@@ -39,7 +39,7 @@ MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
 TRUNK = 3.0  # of an encoder's time: its first layers read a public picture and its mirror image
 DECODED = 32  # pictures of a decoder's step
-GENOMES = 3  # that sites choose among them all, about, whose students are trained once each
+GENOMES = 3  # that sites of a table choose among them all, about; of pictures all take the plain
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _networks(config: RunConfig, data: Data, chosen: Pace) -> Cost:
         return Cost()
     if not data.inputs:
         return Cost(each=_of_own_samples(config, data, chosen))
-    kinds = min(config.federation.clients, GENOMES)
+    kinds = 1 if data.facts.are_pictures else min(config.federation.clients, GENOMES)
     steps = steps_of_student(config, data.facts, data.inputs, behind=data.behind)
     seconds = chosen.plain(STUDENT.batch_size)
     common, each = [(kinds, steps.common * seconds)], steps.own * seconds

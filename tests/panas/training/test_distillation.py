@@ -190,7 +190,7 @@ def flipped(image: np.ndarray, flip: bool) -> np.ndarray:
     return image[..., ::-1] if flip else image
 
 
-@pytest.mark.parametrize(("samples", "epochs"), [(2, 2000), (100, 500), (450, 134), (6000, 25)])
+@pytest.mark.parametrize(("samples", "epochs"), [(2, 4000), (100, 1000), (450, 267), (6000, 25)])
 def test_few_samples_are_passed_more_often(samples: int, epochs: int) -> None:
     assert long_enough(STUDENT, samples, STEPS) == replace(STUDENT, epochs=epochs)
 
