@@ -40,7 +40,7 @@ from benchmarks.students_world import SETTING, Federation, joined
 from dprbft.methods.joined.student_search import search_in_common
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.operators import random_genome
+from panas.architecture.operators import plain_genome, random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import AgreementFitness, chosen_for
 from panas.evolution.records import EvolutionConfig, EvolutionResult
@@ -82,7 +82,7 @@ def one(root: str, task: tuple[int, float]) -> dict[str, Any]:
 
 def search(space: SearchSpace, fitness: AgreementFitness) -> EvolutionResult:
     """As a site searches."""
-    problem = SearchProblem(space, fitness, None, prior_of(space.shape))
+    problem = SearchProblem(space, fitness, None, prior_of(space.shape), plain_genome(space))
     rng = stream(fitness.seed, "students")
     return search_in_common(problem, fitness, config=EVOLUTION, rng=rng)
 
@@ -95,7 +95,7 @@ def together(
     for site, mix in enumerate(mixes):
         result = search(space, replace(alike, site=site))
         passes += result.passes
-        chosen_for(result, in_mix(alike, mix, site))
+        chosen_for(result, in_mix(alike, mix, site), plain_genome(space))
         if site + 1 in SITES:
             seconds = time.perf_counter() - begin
             costs.append({"sites": site + 1, "passes": passes, "seconds": seconds})
@@ -129,7 +129,7 @@ def site_of(
     """What a site's student is, and what it is compared with."""
     own = replace(alike, histogram=f.world.sites[at].histogram, site=at)
     judge = f.judge(alike, f.world.sites[at].mix)
-    pick = chosen_for(found, own).best
+    pick = chosen_for(found, own, plain_genome(space)).best
     chance = of_size(space, cost(pick, f.spec).macs, stream(f.seed, "chance", at), f)
     lone = search(space, own).best if at < APART else None
     teacher, student = f.student(at, pick, alike)
