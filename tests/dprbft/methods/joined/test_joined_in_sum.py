@@ -111,7 +111,7 @@ def test_the_server_has_the_sum_and_no_release(whole: Path):
     labels = torch.cat([site.data.train.y for site in clients])
     gaps = sums["counts"] - torch.bincount(labels, minlength=10)
     ratio = float(gaps.square().mean()) / (4 / 3 * s2 / moments.COUNTS**2)
-    assert 0.2 < ratio < 3.2  # 10 numbers
+    assert 0.08 < ratio < 5  # 10 numbers: outside by chance once in 10,000 runs
 
 
 def test_the_head_is_that_of_the_sum(whole: Path):
