@@ -39,7 +39,7 @@ MEMBERSHIP, ATTACK = 0.4, 1.3  # on a network, and on what a site released
 DECODER_STEP = 1.5e-3  # on pictures of 8 x 8
 TRUNK = 3.0  # of an encoder's time: its first layers read a public picture and its mirror image
 DECODED = 32  # pictures of a decoder's step
-GENOMES = 3  # that sites of a table choose among them all, about; of pictures all take the plain
+GENOMES = 3  # that sites of a table choose among them all, about; sites of pictures choose one
 
 
 @dataclass(frozen=True)
