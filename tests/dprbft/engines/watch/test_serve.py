@@ -77,7 +77,7 @@ def test_an_address_that_is_taken_is_refused_and_a_file_stays(tmp_path: Path):
 
 def test_what_goes_wrong_is_a_status_without_a_text(tmp_path: Path):
     def fails() -> str:
-        raise ValueError("patient 4711")
+        raise ValueError("patient Quill")
 
     with serving("0", tmp_path, fails) as where:
         link = http.client.HTTPConnection(where.split("/")[2])
