@@ -1,6 +1,6 @@
 """A hub and three sites as real processes over TLS: the same run in three ways, and every fault.
 
-All tests share one deployment, and leave it whole for the next. Runs are joined, no more: what
+All tests share one deployment, and leave it at work for the next. Runs are joined, no more: what
 comes after is the sites' own. Each fault must be one clear line where an administrator looks.
 """
 
@@ -146,6 +146,7 @@ def test_a_hub_that_is_killed_goes_on_to_the_same_head(made: Federation, whole: 
         os.kill(hub.pid, signal.SIGKILL)
         hub.wait()
     wait_for(lambda: not made.processes("flwr-serverapp"), 120)
+    (made.sites["b"] / "freed").touch()
     lead(made, run)
     assert round_of(run).sites == (0, 1, 2)
     assert head_of(run) == head_of(whole)
@@ -300,6 +301,7 @@ def upgraded(folder: Path, version: str) -> str:
 def test_a_site_and_then_the_hub_are_upgraded_while_a_run_is_open(
     made: Federation, whole: Path, tmp_path: Path
 ):
+    """The tests after this one have an upgraded hub and site."""
     run, hung = made.folder / "upgraded", plant(made, "c", "hang round")
     with (made.folder / "upgraded.log").open("wb") as log:
         leading = subprocess.Popen(
@@ -308,6 +310,7 @@ def test_a_site_and_then_the_hub_are_upgraded_while_a_run_is_open(
         wait_for(lambda: not hung.exists(), 120)
         leading.kill()
         leading.wait()
+    (made.sites["c"] / "freed").touch()
     before = charges(made.sites)
     made.first = (upgraded(tmp_path, "99.0.0"),)
     which = [sys.executable, "-c", "from dprbft.wire import own_version; print(own_version())"]
@@ -326,13 +329,6 @@ def test_a_site_and_then_the_hub_are_upgraded_while_a_run_is_open(
         now = charges(made.sites)[name]
         assert now[: len(known)] == known
         assert len([charge for charge in now if charge.run == "upgraded"]) == 2
-    made.first = ()
-    for name in ("b", "hub"):
-        made.stop(name)
-    made.start_hub()
-    made.start_site("b")
-    wait_for(lambda: made.log("b").count("site b answers at") == 3)
-    wait_for(lambda: set(states(made).values()) == {"online"}, 90)
 
 
 def test_sites_come_go_and_change_keys_while_the_hub_runs(made: Federation):

@@ -1,7 +1,8 @@
 """Noise that depends on the site and on what it is asked alone, and faults that a test plants.
 
 A file `fault` in a site's folder, "HOW VERB", makes its node fail once at that verb: "raise" an
-error, "hang" (with nothing done), or "die" (with all done, before anybody hears of it).
+error, "hang" (with nothing done, until a file `freed` is there), or "die" (with all done, before
+anybody hears of it).
 """
 
 import hashlib
@@ -33,7 +34,7 @@ def change(verbs: ModuleType) -> None:
         if how == "raise":
             raise RuntimeError(f"a text that must not leave {place.folder}")
         if how == "hang":
-            time.sleep(HANGS)
+            _hang(place.folder / "freed")
         work: Callable[[], bytes] = work_of(place, machine, verb, content)
 
         def worked() -> bytes:
@@ -47,6 +48,14 @@ def change(verbs: ModuleType) -> None:
     verbs._work_of = repeatable  # type: ignore[attr-defined]
     SystemNoise.normal = lambda self, *shape: HERE.noise.normal(*shape)  # type: ignore
     SystemNoise.uniform = lambda self, size: HERE.noise.uniform(size)  # type: ignore
+
+
+def _hang(freed: Path) -> None:
+    """Wait until there is this file, and remove it."""
+    until = time.monotonic() + HANGS
+    while not freed.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    freed.unlink(missing_ok=True)
 
 
 def _planted(folder: Path, verb: str) -> str:
