@@ -166,11 +166,19 @@ def fit_axes(public: Float[Tensor, "n e"], d: int, encoder: EncoderFacts | None 
         d: the most coordinates.
         encoder: that makes the vectors; None: samples are vectors themselves.
 
+    Raises:
+        BadInput: if an encoder makes no vector of use of any of them.
+
     Privacy: it reads nothing but its arguments, which are public, and draws from a fixed seed.
     """
     e, public = public.shape[1], public.float().cpu()
     usable = (public.abs() <= LARGEST).all(1) & (public != 0).any(1)
     seen = public[usable]
+    if encoder and len(public) >= FEWEST and not len(seen):
+        raise BadInput(
+            f"expected vectors of public pictures by {encoder.name}, got none that is finite, at "
+            f"most {LARGEST:g} and not zero; check the scale, mean and std of its input"
+        )
     if len(seen) < FEWEST:
         return AxesMap(random_axes(e, min(d, e)), encoder)
     return AxesMap(principal(cloud(seen), min(d, e, len(seen) - 1), POWER), encoder)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from forked import Death, begin, carry_out
 from ledgers import accounts, assert_kept, contents
+from tiny_options import without_overruled
 
 from dprbft.paths import home, last_model_file, model_file, rounds_file, server_folder
 from panas.runtime.store import parse_tensors, read_json, read_lines
@@ -150,8 +151,9 @@ def test_sigterm_ends_the_workers_too(
     """As `kill` and as a batch system send it, while two workers search."""
     run = tmp_path / "r"
     options = tiny(search__generations=30, search__epochs=30)
+    words = without_overruled(["run", "--out", str(run), *options, "--workers", "2"])
     child = subprocess.Popen(
-        [sys.executable, "-m", "panas_cli", "run", "--out", str(run), *options[2:], "--workers=2"],
+        [sys.executable, "-m", "panas_cli", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

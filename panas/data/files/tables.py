@@ -1,7 +1,7 @@
 """Tables with a header and one label column: numbers, dates and texts, and missing cells.
 
-Errors name a column or a row, which counts the header as row 1, and never show a cell; names of
-columns are shown only where the first row is a header beyond doubt.
+Errors name a column or a row, which counts the header as row 1, and never show a cell; the first
+row is shown only where it holds names that somebody gave, and so is a header.
 
 A site's table is read row by row, by what its owner has declared: no row decides about another. A
 .parquet file is read as a .csv of the same table would be.
@@ -106,13 +106,13 @@ def open_table(
 def _read_header(
     path: Path, file: TextIO, named: TableColumns
 ) -> tuple["Header", Iterator[list[str]]]:
-    start, dialect = [line for line, _ in zip(file, range(2), strict=False)], named.dialect
+    start, dialect = [line for line, _ in zip(file, range(1), strict=False)], named.dialect
     file.seek(0)
     if dialect.header:
-        delimiter = dialect.delimiter or _delimiter(start[:1], named.label)
+        delimiter = dialect.delimiter or _delimiter(start, named.label)
         rows = csv.reader(file, delimiter=delimiter)
         header = [name.strip() for name in next(rows, [])]
-        special = _special(path, header, named, lambda: _got(header, start[1:], delimiter))
+        special = _special(path, header, named, lambda: _got(header, named))
     else:  # no row says how another is read
         delimiter = dialect.delimiter or ("\t" if ".tsv" in ending_of(path) else ",")
         rows = csv.reader(file, delimiter=delimiter)
@@ -249,8 +249,9 @@ def _special(
     return indices
 
 
-def _got(header: list[str], second: list[str], delimiter: str) -> str:
-    """What the header is, in words; its names where they cannot be data."""
+def _got(header: list[str], named: TableColumns) -> str:
+    """What the header is, in words; its names only where one that somebody gave, or two usual ones,
+    are among them: the first row of a table without a header is a person's."""
     if not header:
         return "got an empty file"
     if sum(map(is_number, header)) * 2 >= len(header):
@@ -258,10 +259,10 @@ def _got(header: list[str], second: list[str], delimiter: str) -> str:
             "got a first row of numbers, which is no header; add a row of names, or give "
             "--no-header, and the column's number"
         )
-    below = next(csv.reader(second, delimiter=delimiter), [])
-    if any(map(is_number, header)) or not any(map(is_number, below)):
-        return "got none so called in the first row, if that is a header"
-    return f"got {textwrap.shorten(', '.join(header), 200, placeholder=' ...')}"
+    given = {named.label, named.group, named.client, *named.texts, *named.features}
+    if given & {*header} or len({*named.usual} & {*header}) > 1:
+        return f"got {textwrap.shorten(', '.join(header), 200, placeholder=' ...')}"
+    return f"got {len(header)} columns, none so called in the first row, if that is a header"
 
 
 def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:

@@ -14,6 +14,7 @@ is read: weights of an ONNX file that lie in other files are refused.
 
 A vector may depend on its picture alone. A file is refused where the same picture gives another
 vector after a second one: it draws numbers, or keeps some, as dropout and batch norm in training.
+It is refused, too, where its vectors are not finite, too large, or the same for other pictures.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ from torch.export.passes import move_to_device_pass
 from panas.data.encoder import EncoderFacts, Shape
 from panas.data.files.raw import one_line
 from panas.features.encoders.description import EMBEDDED, description, input_of
-from panas.features.encoders.encoder import Encoder, Network, vector_of
+from panas.features.encoders.encoder import LARGEST, Encoder, Network, vector_of
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread
 
@@ -156,17 +157,28 @@ def _loaded(
 
 
 def _outputs_of(network: Network, shape: Shape, device: str) -> int:
-    """How many numbers a vector has; BadInput if a picture's vector is another one later."""
+    """How many numbers a vector has; BadInput if vectors of pictures would be of no use."""
     picture = torch.linspace(0, 1, math.prod(shape)).view(1, *shape).to(device)
     with one_thread(), torch.inference_mode():
-        first, _, again = (
-            vector_of(network(x.clone())).nan_to_num().clone()
-            for x in (picture, picture.flip(2, 3), picture)
+        first, turned, darker, again = (
+            vector_of(network(x.clone())).clone()
+            for x in (picture, picture.flip(2, 3), picture.square(), picture)
         )
-    if not torch.allclose(first, again, rtol=1e-4, atol=1e-5):
+    if not torch.allclose(first, again, rtol=1e-4, atol=1e-5, equal_nan=True):
         raise BadInput(
             "expected an encoder that always makes the same vector of a picture, got one that "
             "draws numbers or keeps some; export it after .eval()"
+        )
+    others = torch.stack([turned, darker])
+    if not (torch.cat([first[None], others]).abs() <= LARGEST).all():
+        raise BadInput(
+            f"expected an encoder of numbers up to {LARGEST:g}, got larger ones or NaN for a plain "
+            "picture; check its weights, and the scale, mean and std of its input"
+        )
+    if (others == first).all():
+        raise BadInput(
+            "expected an encoder whose vectors differ between pictures, got the same for three; "
+            "check its weights, and the scale, mean and std of its input"
         )
     return len(first)
 

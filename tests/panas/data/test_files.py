@@ -277,6 +277,7 @@ def test_csv_that_is_no_table_of_numbers_and_classes(tmp_path, text, label, says
         ("7421,positive,33\n7422,negative,31\n", None, "positive"),  # no header
         ("anna,positive,nurse\nbert,negative,clerk\n", None, "anna"),
         ("anna;positive;33\nbert;negative;31\n", "result", "anna"),
+        *((f"anna,{x},ill\nbert,52,well\n", "result", "anna") for x in ("NA", "$58", "7/25/2018")),
         ("a,y\n1,2\nsyphilis,3\n", None, "syphilis"),
         ("a,y\n1,2\n7e300,3\n", None, "7e300"),
         ("a,y\n17.5.1961 early,2\n17.5.1961,3\n", None, "1961"),

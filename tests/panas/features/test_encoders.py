@@ -204,6 +204,26 @@ def test_an_encoder_that_draws_or_keeps_numbers_is_refused(kind: type[Averaged],
         load_encoder(str(tmp_path / "a.pt2"))
 
 
+class Scaled(Averaged):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.factor
+
+
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(math.nan, "larger ones or NaN"), (1e20, "larger ones or NaN"), (0.0, "the same for three")],
+)
+def test_an_encoder_without_a_vector_of_use_is_refused(factor: float, says: str, tmp_path: Path):
+    program = torch.export.export(Scaled(factor), (torch.zeros(1, 3, SIDE, SIDE),))
+    torch.export.save(program, tmp_path / "a.pt2")
+    with pytest.raises(BadInput, match=says):
+        load_encoder(str(tmp_path / "a.pt2"))
+
+
 def test_a_picture_that_a_network_fails_at_has_a_zero_vector():
     """A refusal would tell of the one sample that caused it."""
     fine = tiny_encoder()
