@@ -415,3 +415,14 @@ def test_a_file_that_is_no_facts_is_the_owner_s_to_keep(
     assert f"expected a facts.json as `panas site init` writes it for --facts, got {facts}" in line
     assert "delete" not in line
     assert not site.exists()
+
+
+def test_labels_that_name_a_row_each_are_not_declared_in_silence(cli: Callable, tmp_path: Path):
+    data, site = tmp_path / "a.csv", tmp_path / "north"
+    data.write_text("\n".join(["patient,age", *(f"p{i},{30 + i}" for i in range(40))]))
+    call = ("site", "init", site, "--data", data, "--label", "patient", *BUDGET)
+    line = cli(*call).refusal
+    assert "got 40 classes in 40 rows" in line
+    assert "p1" not in line
+    assert not site.exists()
+    assert cli(*call, "--classes", ",".join(f"p{i}" for i in range(40))).code == 0
