@@ -146,6 +146,19 @@ def test_npz_that_is_no_set_of_labelled_images(tmp_path, arrays, says) -> None:
     assert says in refused(read_npz, save(tmp_path, **arrays))
 
 
+def test_labels_as_objects_are_to_be_converted_and_are_not_unpickled(tmp_path) -> None:
+    y = np.array(["a", "b", "c"], object)
+    for path, reader in (
+        (save(tmp_path, x=GREY, y=y), read_npz),
+        (tmp_path / "x.npy", lambda path: read(str(path), Reading())),
+    ):
+        np.save(tmp_path / "x.npy", GREY)
+        np.save(tmp_path / "x.labels.npy", y, allow_pickle=True)
+        assert "convert texts of type object by y.astype(str), and save it" in refused(reader, path)
+    (tmp_path / "set.npz").write_bytes(b"no archive")
+    assert "astype" not in refused(read_npz, tmp_path / "set.npz")
+
+
 @given(cut=st.integers(0, 400), flip=st.integers(0, 400))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_npz_is_bad_input_or_still_reads(tmp_path, cut, flip) -> None:
