@@ -255,8 +255,12 @@ def test_csv_and_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
     assert raw.columns == ("a", "b")
     raw = read_table(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), TableColumns(label="t"))
     assert (raw.y.tolist(), raw.class_names) == ([2, 1, 0, 1], ("-1", "9", "10"))
-    raw = read_table(table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n"), TableColumns(texts=("zip",)))
+    path = table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n")
+    raw = read_table(path, TableColumns(texts=("zip",)))
     assert raw.texts == {"zip": ("01", "1", "x")}
+    line = refused(read_table, path, TableColumns(texts=("zip", "nope")))
+    assert "expected a column 'nope' of texts" in line
+    assert "leave it out of --texts" in line
 
 
 @pytest.mark.parametrize(
