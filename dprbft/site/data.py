@@ -36,6 +36,9 @@ from panas.runtime.store import read_bytes, read_json, read_tensors, write_tenso
 NAMED_AT_ONCE = 6
 """Sites that a warning names, at most."""
 
+FEW_ROWS = 20
+"""So many rows may each have a class of their own."""
+
 
 @dataclass(frozen=True)
 class SiteData:
@@ -188,7 +191,8 @@ def declared(
 ) -> tuple[Facts, Samples]:
     """What an owner declares of the data, by what they look like, and the samples themselves.
 
-    BadInput if the samples do not fit the facts.
+    BadInput if the samples do not fit the facts, or if most classes that nobody declares have one
+    row. It is told on the owner's screen, before any run.
 
     Args:
         folder: the site's; paths in the settings start there.
@@ -207,6 +211,8 @@ def declared(
     raw = read(path, how)
     for note in (*raw.notes, *(() if known is None else remarks(known))):  # on the owner's screen
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
+    if facts is None and not settings.classes:
+        _check_classes(raw)
     both = [] if known is None else [*known.class_names, *raw.class_names]
     result = facts or infer(
         raw,
@@ -222,6 +228,17 @@ def declared(
         result = replace(result, encoder=encoder.facts)
     check_encoder(folder, settings, result)
     return result, fit(raw, result, settings.name)
+
+
+def _check_classes(raw: Raw) -> None:
+    """Refuse labels of which most name one row each: their names would become public."""
+    rows, classes = len(raw.y), len(raw.class_names)
+    if rows > FEW_ROWS and classes * 2 > rows:
+        raise BadInput(
+            f"expected labels that rows share, since names of classes are public, got {classes:,} "
+            f"classes in {rows:,} rows; give the column of classes as --label, or declare all "
+            "names as --classes"
+        )
 
 
 def changed(paths: SitePaths) -> int:

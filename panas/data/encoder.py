@@ -16,6 +16,7 @@ MOST_OUTPUTS = 1 << 14  # e
 MOST_SIDE = 1 << 12  # pixels
 MOST_NAME = 200
 FARTHEST = 100.0  # of a channel's mean and deviation
+LOWEST = {"mean": -FARTHEST, "std": 1e-6}
 SHA256 = re.compile(r"[0-9a-f]{64}")
 CHANNELS = (1, 3)
 
@@ -50,7 +51,7 @@ class EncoderFacts:
                 f"expected an encoder of pictures of 1 or 3 channels and at most {MOST_SIDE} "
                 f"pixels a side, got {self.shape!r:.80}"
             )
-        for values, low in ((self.mean, -FARTHEST), (self.std, 1e-6)):
+        for values, low in ((self.mean, LOWEST["mean"]), (self.std, LOWEST["std"])):
             if len(values) != self.shape[0] or not all(
                 type(v) is float and math.isfinite(v) and low <= v <= FARTHEST for v in values
             ):

@@ -7,6 +7,7 @@ a federation from one file takes that file's structure and class names as public
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from panas.data.files.columns import LONGEST, Column, side_of, squares, unscaled
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, read_json
 
 Range = tuple[float, float]
 BYTE, DEEPEST = 8, 16  # bits of usual pictures, and of the deepest
@@ -145,6 +147,18 @@ class Facts:
         rest: dict[str, Any] = {"class_names": names, "shape": shape, "columns": columns}
         rest["encoder"] = None if encoder is None else EncoderFacts.from_json(encoder)
         return Facts(**{**record, **rest})
+
+
+def given_facts(path: Path) -> Facts:
+    """The facts of a facts.json that a user names; BadInput, which names it, for another file."""
+    read_bytes(path)  # one that cannot be read says so itself
+    try:
+        return Facts.from_json(read_json(path))
+    except (ValueError, KeyError, TypeError) as e:  # `BadInput` is a ValueError
+        raise BadInput(
+            f"expected a facts.json as `panas site init` writes it for --facts, got {path}, which "
+            "is another kind of file, or was edited; name a site's facts.json, or leave it out"
+        ) from e
 
 
 def infer(

@@ -262,7 +262,7 @@ def _tensor_digest(tensors: Mapping[str, "torch.Tensor"], notes: Mapping[str, st
 def _damaged(path: Path) -> BadInput:
     return BadInput(
         f"expected {path} as it was written, got a damaged or edited file; "
-        "delete it and run that stage again"
+        "move it away and run that stage again"
     )
 
 

@@ -42,7 +42,7 @@ def export(
         )
     accuracy = _accuracy(saved, network) if leaving.with_accuracy else None
     file = out or Path(saved.name + ENDINGS[form])
-    card = file.with_name(file.name.removesuffix(ENDINGS[form]) + ".md")
+    card = _card_of(file, form)
     for path in (file, card):
         if path.exists():
             raise BadInput(
@@ -58,6 +58,15 @@ def export(
     price = figure(promise.epsilon) if promise.may_leave else "not covered: it must stay"
     print_text(f"network: {file} ({size_text(len(content))}), epsilon {price}")
     print_text(f"model card: {card}")
+
+
+def _card_of(file: Path, form: Format) -> Path:
+    """Where a file's card goes: NAME.md, or NAME.ENDING.md where that is another format's card."""
+    stem = file.name.removesuffix(ENDINGS[form])
+    card = file.with_name(f"{stem}.md")
+    others = (file.with_name(stem + ending) for kind, ending in ENDINGS.items() if kind != form)
+    is_of_another = card.exists() and any(other.exists() for other in others)
+    return file.with_name(f"{file.name}.md") if is_of_another else card
 
 
 def _accuracy(saved: SavedModels, network: SavedNetwork) -> float:

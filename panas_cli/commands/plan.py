@@ -25,7 +25,7 @@ from dprbft.run.progress.forecast import Encoding, forecast
 from dprbft.run.sites.vectors import PLANNED, keep_planned
 from dprbft.run.stages import begin, planned_spending, stages_of
 from panas.privacy.ledger.charge import Phase
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.state import state_folder
 from panas_cli.commands.job import MOST_PRICED, Job, start
 from panas_cli.commands.run import data_found, opened
@@ -51,8 +51,12 @@ def plan(request: Request) -> None:
     state = state_folder()  # before it is copied
     if request.resume or request.out:
         raise BadInput("expected no --out and no --resume with a plan, got one; leave it out")
-    with tempfile.TemporaryDirectory() as folder, _copied_state(Path(folder) / "state"):
-        job = start(_apart(replace(request, out=Path(folder) / "plan"), Path(folder)))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _copied_state((folder := Path(name)) / "state"),
+        _named_as_given(_sites_of(request), folder),
+    ):
+        job = start(_apart(replace(request, out=folder / "plan"), folder))
         with Display() as display, opened(job, display, Reach()) as run:
             sites, view = begin(run, job.ground), run.view
             record = planned(job, run, sites, time.perf_counter() - began)
@@ -94,20 +98,41 @@ def _copied_state(copy: Path) -> Iterator[None]:
 
 def _apart(request: Request, folder: Path) -> Request:
     """The request with copies of owners' sites in the place of them: greeting opens an account."""
-    given = read_toml(request.config).get("federation", {}) if request.config else {}
-    sites = request.settings.get("federation", {}).get("sites") or given.get("sites", [])
-    if not sites:
+    if not (sites := _sites_of(request)):
         return request
     copies = []
     for number, site in enumerate(sites):
         if not (Path(site) / "site.toml").is_file():
             raise BadInput(f"expected a site at {site}, found none; `panas site init` makes one")
-        copy = folder / "sites" / str(number) / Path(site).name
+        copy = _copy_of(site, number, folder)
         ignore = shutil.ignore_patterns("runs", "*.lock")
         shutil.copytree(site, copy, ignore=ignore, copy_function=_linked)
         copies.append(str(copy))
     federation = request.settings.get("federation", {}) | {"sites": copies, "clients": len(copies)}
     return replace(request, settings=request.settings | {"federation": federation})
+
+
+def _sites_of(request: Request) -> list[str]:
+    """Owners' sites, as the user names them."""
+    given = read_toml(request.config).get("federation", {}) if request.config else {}
+    return list(request.settings.get("federation", {}).get("sites") or given.get("sites", []))
+
+
+def _copy_of(site: str, number: int, folder: Path) -> Path:
+    return folder / "sites" / str(number) / Path(site).name
+
+
+@contextmanager
+def _named_as_given(sites: Sequence[str], folder: Path) -> Iterator[None]:
+    """Let errors name the user's sites in the place of their copies."""
+    try:
+        yield
+    except PanasError as error:
+        text = str(error)
+        for number, site in enumerate(sites):
+            text = text.replace(str(_copy_of(site, number, folder)), site)
+        error.args = (text,)
+        raise
 
 
 def _linked(source: str, target: str) -> None:

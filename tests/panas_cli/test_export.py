@@ -84,6 +84,22 @@ def test_files_that_are_there_are_left_alone(cli: Callable, network: Path, tmp_p
     assert "a.safetensors" in cli(*call).refusal
 
 
+def test_a_second_format_has_a_card_of_its_own(cli: Callable, network: Path, tmp_path: Path):
+    forms = {"torch": "a.pt2", "safetensors": "a.safetensors"}
+    calls = [("export", network, "--format", f, "--out", tmp_path / n) for f, n in forms.items()]
+    assert cli(*calls[0]).code == 0
+    first = (tmp_path / "a.md").read_bytes()
+    told = cli(*calls[1])
+    assert told.code == 0
+    assert "a.safetensors.md" in told.out
+    assert (tmp_path / "a.md").read_bytes() == first
+    libraries = [
+        metadata((tmp_path / n).read_text())["library_name"] for n in ("a.md", "a.safetensors.md")
+    ]
+    assert libraries == ["pytorch", "panas"]
+    assert "a.safetensors" in cli(*calls[1]).refusal
+
+
 @pytest.mark.parametrize(
     ("notes", "covered"),
     [

@@ -33,6 +33,7 @@ def test_what_does_not_fit_a_hub_is_refused(cli: Callable, hub: Path, tmp_path: 
         (["--hub", hub, "--engine", "inprocess"], "leave one out"),
         (["--hub", hub, "--clients", "3"], "federation.clients (--clients) as well"),
         (["--hub", hub, "--facts", tmp_path / "none"], "check --facts"),
+        (["--hub", hub, "--facts", facts], "which is another kind of file, or was edited"),
         (["--hub", hub, "--method", "joined"], "give --public-data, or --facts"),
     ):
         outcome = cli("run", *arguments, "--out", tmp_path / "run")

@@ -157,6 +157,23 @@ def test_a_plan_for_an_owner_s_site_leaves_its_folder_as_it_was(
     assert files() == before
 
 
+def test_a_plan_over_a_budget_names_the_owner_s_site_and_no_copy(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    import numpy as np
+
+    sites = [tmp_path / name for name in ("north", "south")]
+    for seed, site in enumerate(sites):
+        x = np.random.default_rng(seed).integers(0, 255, (80, 8, 8)).astype(np.uint8)
+        data = tmp_path / f"{site.name}.npz"
+        np.savez(data, x=x, y=np.arange(80) % 2)
+        made = ("--data", data, "--epsilon", "8", "--delta", "1e-3")
+        assert cli("site", "init", site, *made).code == 0
+    outcome = cli("plan", *tiny(), "--sites", *sites, "--epsilon", "40")
+    assert outcome.code == 3
+    assert f"for run plan on the data of {sites[0]}, which" in outcome.errors[-1]
+
+
 def test_a_plan_tells_infinity_in_words_and_misses_no_site_in_silence(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

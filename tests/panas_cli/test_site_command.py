@@ -399,3 +399,30 @@ def test_a_site_is_called_as_its_federation_calls_it(cli: Callable, tmp_path: Pa
     assert read_site(site).name == "north"
     assert cli("site", "init", tmp_path / "alone", "--data", data, *BUDGET).code == 0
     assert read_site(tmp_path / "alone").name == "alone"
+
+
+@pytest.mark.parametrize("content", [None, b"{}", {"site": "north"}])
+def test_a_file_that_is_no_facts_is_the_owner_s_to_keep(
+    content: bytes | dict[str, str] | None, cli: Callable, tmp_path: Path
+):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    facts = data if content is None else tmp_path / "other.json"
+    if isinstance(content, dict):
+        write_json(facts, content)
+    elif content is not None:
+        facts.write_bytes(content)
+    line = cli("site", "init", site, "--data", data, "--facts", facts, *BUDGET).refusal
+    assert f"expected a facts.json as `panas site init` writes it for --facts, got {facts}" in line
+    assert "delete" not in line
+    assert not site.exists()
+
+
+def test_labels_that_name_a_row_each_are_not_declared_in_silence(cli: Callable, tmp_path: Path):
+    data, site = tmp_path / "a.csv", tmp_path / "north"
+    data.write_text("\n".join(["patient,age", *(f"p{i},{30 + i}" for i in range(40))]))
+    call = ("site", "init", site, "--data", data, "--label", "patient", *BUDGET)
+    line = cli(*call).refusal
+    assert "got 40 classes in 40 rows" in line
+    assert "p1" not in line
+    assert not site.exists()
+    assert cli(*call, "--classes", ",".join(f"p{i}" for i in range(40))).code == 0

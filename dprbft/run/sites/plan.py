@@ -34,7 +34,7 @@ from dprbft.simulation.federation import NAME, load_federation, make_sites, one_
 from dprbft.site.data import is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import read_site, write_site
 from dprbft.site.embeddings import encoder_file, noted
-from panas.data.facts import Facts, fit, infer
+from panas.data.facts import Facts, fit, given_facts, infer
 from panas.data.files.pictures import FINE, USUAL
 from panas.data.files.raw import Raw
 from panas.data.load import (
@@ -279,7 +279,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
     else:
         if not Path(path).is_file():
             raise BadInput(f"expected declared facts at {path}, found none; check --facts")
-        facts = Facts.from_json(read_json(Path(path)))
+        facts = given_facts(Path(path))
         facts = replace(facts, class_names=config.federation.classes or facts.class_names)
         facts = encoded_facts(config, facts)
         public = facts.no_samples()

@@ -131,7 +131,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # zipfile, zlib, header parser and memory: each has its own types
         raise BadInput(
             f"expected a readable .npz archive without pickled objects at {path}, got: "
-            f"{one_line(error)}; save it again with numpy.savez"
+            f"{one_line(error)}; {_converted(error)}save it again with numpy.savez"
         ) from error
 
 
@@ -141,8 +141,14 @@ def _read_npy(path: Path) -> np.ndarray:
     except Exception as error:  # header parser and memory: each has its own types
         raise BadInput(
             f"expected a readable .npy without pickled objects at {path}, got: {one_line(error)}; "
-            "save it again with numpy.save"
+            f"{_converted(error)}save it again with numpy.save"
         ) from error
+
+
+def _converted(error: Exception) -> str:
+    """What an array of objects needs before it is saved again; empty where it is another error."""
+    is_of_objects = "Object arrays" in str(error)
+    return "convert texts of type object by y.astype(str), and " if is_of_objects else ""
 
 
 def _shown(arrays: Mapping[str, np.ndarray]) -> str:

@@ -4,7 +4,8 @@ Folders `train/`, `test/` and perhaps `val/` over the classes are official split
 stay grey. Those of more than 8 bits a value become uint16, as they are in the file. A picture is
 turned as its EXIF orientation says; of an animation, the first frame is read.
 
-Hidden files and what archives of macOS add (`._*`, `__MACOSX`) are passed over.
+Hidden files and what archives of macOS add (`._*`, `__MACOSX`) are passed over. Pictures beside the
+folders of classes are left out, and counted in `notes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,7 @@ def read_folder(
     else:
         names = tuple(sorted(set(classes)))
         y = np.array([names.index(name) for name in classes], np.int64)
+        notes = (*notes, *_beside(path, files))
     official = tuple(sorted({*parts.values()} - {TRAIN}))
     apart = np.array(part, np.int64) if official else None
     groups = units_of(rows) if table is not None and table.has_groups else None
@@ -137,6 +139,7 @@ def read_folder_rows(path: Path, form: Form, named: TableColumns = ALONE) -> Raw
     table = read_picture_table(path, named, "surrogateescape")
     listed, official = _rows_listed(path, form, table)
     misfits, kept, rows = Misfits(), list[tuple[np.ndarray, int, int, Path]](), list[Row]()
+    misfits.others += _beside(path, [file for *_, file in listed])
     for part, label, file in listed:
         misfits.rows += 1
         row = None if table is None else table.row_of(path, file)
@@ -234,6 +237,15 @@ def pictures_under(path: Path) -> list[Path]:
 def _pictures(path: Path) -> list[Path]:
     every = (f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
     return sorted(f for f in every if not any(map(_is_passed, f.relative_to(path).parts)))
+
+
+def _beside(path: Path, files: Sequence[Path]) -> tuple[str, ...]:
+    """A note of how many pictures under `path` are not among the files of classes, if any."""
+    count = len({*_pictures(path)} - {*files})
+    lie = "1 picture lies" if count == 1 else f"{count:,} pictures lie"
+    is_left = "is" if count == 1 else "are"
+    note = f"{lie} beside the folders of classes and {is_left} left out"
+    return (note,) if count else ()
 
 
 def _is_passed(name: str) -> bool:

@@ -244,6 +244,11 @@ def _special(
                 f"expected {expected} in {path}, {got()}; name the {role} column (--{option})"
             )
         indices[role] = header.index(matches[0])
+    if missing := next((name for name in named.texts if name not in header), None):
+        raise BadInput(
+            f"expected a column {missing!r:.80} of texts in {path}, {got()}; add it, or leave it "
+            "out of --texts"
+        )
     if len(set(indices.values())) < len(indices):
         raise BadInput(f"expected different columns for label, group and client of {path}, got one")
     return indices
@@ -286,6 +291,7 @@ def read_table_rows(path: Path, form: Form, named: TableColumns) -> Raw:
         every = (*(column.name for column in form.columns), named.label, named.group)
         width = max((int(name) for name in every if name and name.isdecimal()), default=0)
         named = replace(named, width=width)
+    named = replace(named, texts=())  # the declared columns say which are texts
     # An error of CSV is one of the header: those of rows are left out.
     with open_table(path, named, errors="surrogateescape") as (header, rows):
         return _read_rows(path, form, header, rows)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from panas.data.encoder import Shape
+from panas.data.encoder import FARTHEST, LOWEST, Shape
 from panas.runtime.errors import BadInput
 
 USUAL_SIDE, USUAL_CHANNELS = 224, 3
@@ -80,6 +80,13 @@ def input_of(said: Mapping[str, Any], own: Shape | None, where: Path) -> Input:
         mean = tuple(v / scale for v in _numbers(said["mean"], c, where))
     if "std" in said:
         std = tuple(v / scale for v in _numbers(said["std"], c, where))
+    for key, values in (("mean", mean), ("std", std)):
+        if not all(LOWEST[key] <= v <= FARTHEST for v in values):
+            raise BadInput(
+                f"expected mean and std of pixels from 0 to 1 beside {where} (NAME.toml or "
+                f"encoder.toml), got {key} = {list(values)!r:.80}; give scale = 255 with those of "
+                "pixels up to 255"
+            )
     return (c, height, width), mean, std
 
 

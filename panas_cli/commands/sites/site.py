@@ -24,7 +24,7 @@ from dprbft.site.directory import (
 )
 from dprbft.site.embeddings import embedded
 from dprbft.site.results.seen import SeenSamples
-from panas.data.facts import Facts
+from panas.data.facts import Facts, given_facts
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.fingerprints import changed_since
@@ -98,7 +98,7 @@ def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
 
 
 def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, Samples]:
-    theirs = None if by.facts is None else Facts.from_json(read_json(by.facts))
+    theirs = None if by.facts is None else given_facts(by.facts)
     return declared(folder, site, public=by.public_data, facts=theirs)
 
 

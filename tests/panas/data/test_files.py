@@ -146,6 +146,19 @@ def test_npz_that_is_no_set_of_labelled_images(tmp_path, arrays, says) -> None:
     assert says in refused(read_npz, save(tmp_path, **arrays))
 
 
+def test_labels_as_objects_are_to_be_converted_and_are_not_unpickled(tmp_path) -> None:
+    y = np.array(["a", "b", "c"], object)
+    for path, reader in (
+        (save(tmp_path, x=GREY, y=y), read_npz),
+        (tmp_path / "x.npy", lambda path: read(str(path), Reading())),
+    ):
+        np.save(tmp_path / "x.npy", GREY)
+        np.save(tmp_path / "x.labels.npy", y, allow_pickle=True)
+        assert "convert texts of type object by y.astype(str), and save it" in refused(reader, path)
+    (tmp_path / "set.npz").write_bytes(b"no archive")
+    assert "astype" not in refused(read_npz, tmp_path / "set.npz")
+
+
 @given(cut=st.integers(0, 400), flip=st.integers(0, 400))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_npz_is_bad_input_or_still_reads(tmp_path, cut, flip) -> None:
@@ -242,8 +255,12 @@ def test_csv_and_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
     assert raw.columns == ("a", "b")
     raw = read_table(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), TableColumns(label="t"))
     assert (raw.y.tolist(), raw.class_names) == ([2, 1, 0, 1], ("-1", "9", "10"))
-    raw = read_table(table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n"), TableColumns(texts=("zip",)))
+    path = table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n")
+    raw = read_table(path, TableColumns(texts=("zip",)))
     assert raw.texts == {"zip": ("01", "1", "x")}
+    line = refused(read_table, path, TableColumns(texts=("zip", "nope")))
+    assert "expected a column 'nope' of texts" in line
+    assert "leave it out of --texts" in line
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,22 @@ def test_what_archives_of_macos_and_windows_add_is_passed_over(tmp_path: Path):
     assert [name for batch in batches for name in batch.names] == ["cat/a.png", "dog/more/b.png"]
 
 
+@pytest.mark.parametrize("part", ["", "train/"])
+def test_pictures_beside_the_folders_of_classes_are_counted_and_not_named(
+    tmp_path: Path, part: str
+):
+    picture(tmp_path / f"{part}cat" / "a.png")
+    picture(tmp_path / f"{part}dog" / "more" / "b.png")
+    picture(tmp_path / f"{part}jane.png")
+    facts = Facts(class_names=("cat", "dog"), shape=(1, 2, 3), dtype="uint8")
+    told = ("1 picture lies beside the folders of classes and is left out",)
+    for raw in (read_folder(tmp_path), read_rows(tmp_path, facts)):
+        assert (raw.y.tolist(), raw.notes) == ([0, 1], told)
+    picture(tmp_path / "john.png")
+    told = ("2 pictures lie beside the folders of classes and are left out",)
+    assert read_folder(tmp_path).notes == read_rows(tmp_path, facts).notes == told
+
+
 def test_the_first_frame_of_a_gif_is_read(tmp_path: Path):
     (tmp_path / "cat").mkdir()
     frames = [Image.fromarray(np.full((2, 3, 3), v, np.uint8)) for v in (250, 10)]

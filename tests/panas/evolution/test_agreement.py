@@ -201,7 +201,7 @@ def test_a_damaged_file_is_refused_in_one_line(content: bytes | None, tmp_path: 
     bytes_there = bytearray(path.read_bytes())
     bytes_there[-1] ^= 1
     path.write_bytes(bytes(bytes_there) if content is None else content)
-    with pytest.raises(BadInput, match="damaged or edited file; delete it") as e:
+    with pytest.raises(BadInput, match="damaged or edited file; move it") as e:
         result(GENOME)
     assert "\n" not in str(e.value)
     path.unlink()

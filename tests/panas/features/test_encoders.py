@@ -107,6 +107,24 @@ def test_what_stands_beside_a_file_goes_before_what_it_says(tmp_path: Path):
             load_encoder(str(path))
 
 
+@pytest.mark.parametrize(
+    ("said", "got"),
+    [("mean = 127\nstd = 128", "mean = [127.0, "), ("std = 0", "std = [0.0, ")],
+)
+def test_a_mean_of_bytes_without_their_scale_is_told_with_its_key(
+    said: str, got: str, tmp_path: Path
+):
+    path = write_program(tmp_path / "tiny.pt2")
+    (tmp_path / "encoder.toml").write_text(said)
+    with pytest.raises(BadInput, match=r"encoder\.toml.*give scale = 255") as caught:
+        load_encoder(str(path))
+    assert str(path) in str(caught.value)
+    assert got in str(caught.value)
+    if got.startswith("mean"):
+        (tmp_path / "encoder.toml").write_text(f"{said}\nscale = 255")
+        assert load_encoder(str(path)).facts.mean == (127 / 255,) * 3
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_pictures_of_other_sizes_and_channels_are_brought_to_the_encoders(channels: int):
     rows = tiny_encoder().of(of_bytes(3, channels))

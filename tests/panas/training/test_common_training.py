@@ -174,7 +174,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     training(tmp_path).weights()
     (path,) = tmp_path.glob("student-*.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadInput, match="damaged or edited file; delete it") as e:
+    with pytest.raises(BadInput, match="damaged or edited file; move it") as e:
         training(tmp_path).weights()
     assert "\n" not in str(e.value)
 
