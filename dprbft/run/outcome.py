@@ -102,6 +102,16 @@ class Outcome:
     local: float  # epsilon where that fails
 
     @property
+    def counted(self) -> int:
+        """Of how many sites the means are."""
+        return sum(site.counted for site in self.sites)
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether the means are of all sites."""
+        return self.counted == len(self.sites)
+
+    @property
     def best(self) -> tuple[str, float] | None:
         """The strongest baseline, and its mean accuracy."""
         known = {name: self.means[name] for name in _baselines(self.sites) if name in self.means}

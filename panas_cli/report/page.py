@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dprbft.run.outcome import Outcome
+from dprbft.run.outcome import FEWEST, Outcome
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas_cli.report.audit import Findings, findings
 from panas_cli.report.charts.rows import Row, bars
@@ -137,8 +137,12 @@ def mean_bars(result: Outcome) -> Figure | None:
         for name, value in result.steps.items()
     ]
     known[-1] = replace(known[-1], strong=True)
-    drawn = bars("Mean accuracy over sites", known)
-    return Figure(picture=drawn, caption="Mean accuracy over sites, on test samples")
+    which, least = "sites", ""
+    if not result.counts_all:
+        which = f"{result.counted} of {len(result.sites)} sites"
+        least = f", those with {FEWEST} test samples or more"
+    drawn = bars(f"Mean accuracy over {which}", known)
+    return Figure(picture=drawn, caption=f"Mean accuracy over {which}, on test samples{least}")
 
 
 def _told(result: Outcome, name: str, value: float) -> str:
@@ -161,7 +165,8 @@ def _site_table(result: Outcome, about: str) -> Table:
         for s in result.sites
     ]
     keys = ("majority", *names, "joined", "network")
-    rows.append(("mean", "", *(share(result.means.get(key)) for key in keys), ""))
+    mean = "mean" if result.counts_all else f"mean of {result.counted}"
+    rows.append((mean, "", *(share(result.means.get(key)) for key in keys), ""))
     return Table(
         caption="Test accuracy of each site",
         about=about,

@@ -132,7 +132,7 @@ def _table(result: Outcome, width: int) -> Table:
     for row in rows:
         table.add_row(*(row.get(name, "") for name in columns))
     if len(result.sites) > 1:
-        last["site"] = "mean"
+        last["site"] = "mean" if result.counts_all else f"mean of {result.counted}"
         table.add_row(*(last.get(name, "") for name in columns), style="bold")
     return table
 
@@ -213,11 +213,16 @@ def worked(summary: Mapping[str, Any], result: Outcome) -> str:
         return f"No site has {FEWEST} test samples or more, so that no accuracy can be told."
     if gain is None or best is None:
         why = "nothing left a site" if not result.sent else "nothing to compare it with"
-        return f"Nothing was joined: mean accuracy is {joined:.3f}, and {why}."
-    what = f"mean accuracy from {best[1]:.3f} ({best[0]}) to {joined:.3f}"
+        return f"Nothing was joined: mean accuracy{_of(result)} is {joined:.3f}, and {why}."
+    what = f"mean accuracy{_of(result)} from {best[1]:.3f} ({best[0]}) to {joined:.3f}"
     if not gain.is_clear:
         return f"No clear difference: joining changed {what}, {gain.text}."
     return f"It worked: joining raised {what}." if gain.mean > 0 else f"Joining lowered {what}."
+
+
+def _of(result: Outcome) -> str:
+    """Of which sites a mean is, where it is not of all."""
+    return "" if result.counts_all else f" of {result.counted} of {len(result.sites)} sites"
 
 
 def left(summary: Mapping[str, Any], result: Outcome) -> list[str]:
@@ -278,11 +283,13 @@ def audited(result: Outcome, made: bool, run: Path) -> str:
     attacked = [s for s in result.sites if not s.verdicts or set(s.verdicts) - set(UNATTACKED)]
     if not attacked:
         return f"The audit had nothing to attack: {' and '.join(_unattacked(result))}."
-    unclear = sum("inconclusive" in s.verdicts for s in result.sites)
-    if not unclear:
-        return "The audit found no leak."
-    where = "every site" if unclear == len(result.sites) else counted(unclear, "site")
-    return f"The audit found no leak; at {where} samples are too few to rule one out."
+    unclear, gaps = sum("inconclusive" in s.verdicts for s in result.sites), []
+    if unclear:
+        where = "every site" if unclear == len(result.sites) else counted(unclear, "site")
+        gaps.append(f"at {where} samples are too few to rule one out")
+    if idle := len(result.sites) - len(attacked):
+        gaps.append(f"at {counted(idle, 'site')} it had nothing to attack")
+    return f"The audit found no leak{'; ' if gaps else ''}{', and '.join(gaps)}."
 
 
 def _unattacked(result: Outcome) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from summaries import site_of, summary_of
 
 from dprbft.run.outcome import outcome
+from panas_cli.report.page import mean_bars
 from panas_cli.text.ending import (
     LINES,
     MOST_SITES,
@@ -75,6 +76,17 @@ def test_it_says_whether_joining_helped(steps: tuple[float, float], says: str):
     assert worked(summary, outcome(summary)).startswith(says)
 
 
+def test_a_mean_says_of_how_many_sites_it_is(capsys: pytest.CaptureFixture):
+    summary = summary_of(*[site(0.7, 0.9)] * 2, site(samples={"test": 2}))
+    says = "It worked: joining raised mean accuracy of 2 of 3 sites from 0.700"
+    assert worked(summary, outcome(summary)).startswith(says)
+    print_ending(RUN, summary, None)
+    assert "mean of 2 " in capsys.readouterr().out
+    bars = mean_bars(outcome(summary))
+    assert bars is not None
+    assert "over 2 of 3 sites, on test samples, those with 5" in bars.caption
+
+
 def test_where_nothing_was_sent_or_measured_it_says_so():
     summary = summary_of(site())
     summary["communication"]["up_bytes"] = 0
@@ -138,8 +150,13 @@ def test_odds_are_rounded_up(odds: float, text: str):
     ("verdicts", "says"),
     [
         (("leaks", "masked"), "The audit found a leak at 1 of 2 sites: s0."),
-        (("inconclusive", "masked"), "no leak; at 1 site samples are too few to rule one out."),
-        (("no better than blind", "masked"), "The audit found no leak."),
+        (("inconclusive",) * 2, "no leak; at every site samples are too few to rule one out."),
+        (
+            ("inconclusive", "masked"),
+            "samples are too few to rule one out, and at 1 site it had nothing to attack.",
+        ),
+        (("no better than blind",) * 2, "The audit found no leak."),
+        (("no better than blind", "masked"), "no leak; at 1 site it had nothing to attack."),
         (("masked", "masked"), "nothing to attack: masked messages tell nothing alone."),
         (("nothing left", "nothing left"), "nothing to attack: nothing left."),
     ],
