@@ -255,8 +255,11 @@ def _special(
 
 
 def _got(header: list[str], named: TableColumns) -> str:
-    """What the header is, in words; its names only where one that somebody gave, or two usual ones,
-    are among them: the first row of a table without a header is a person's."""
+    """What the header is, in words.
+
+    It is shown only where it holds a name that somebody gave, or two usual ones: the first row of a
+    table without a header is a person's.
+    """
     if not header:
         return "got an empty file"
     if sum(map(is_number, header)) * 2 >= len(header):
