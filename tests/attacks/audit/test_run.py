@@ -98,7 +98,7 @@ def _resent(run: Path, **changes: Any) -> None:
     put_release(run, 0, replace(got, **changes).to_bytes())
 
 
-def _audited(run: Path, kind: str, **changes: Any) -> dict[str, Any]:
+def _audited(run: Path, kind: str, /, **changes: Any) -> dict[str, Any]:
     """The record of site 0, which alone has sent a release, with something else in it."""
     fabricate(run, audited_config(kind), clients=(0,))
     if changes:
