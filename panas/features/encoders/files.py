@@ -45,6 +45,8 @@ FILES = "a .pt2 or .onnx file, or ARCHITECTURE:FILE with a .safetensors or .pth 
 CLASSIFIERS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
 CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper", "opaque_obj", "custom_obj")
 """In the names of an archive's members: machine code, and objects that torch unpickles."""
+FORMAT = "archive_format"
+"""The member that says that an archive is a program."""
 OTHER_FILES = "session.model_external_initializers_file_folder_path"
 """onnxruntime's option: the folder of weights that a model names by their files."""
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"  # of onnxruntime
@@ -131,8 +133,9 @@ def _loaded(
     except BadInput:
         raise
     except Exception as e:  # parsers of three libraries: each has its own types
+        remedy = "export it again" + ", with external_data=False" * (kind in ONNX)
         raise BadInput(
-            f"expected a readable encoder at {path}, got: {one_line(e)}; export it again"
+            f"expected a readable encoder at {path}, got: {one_line(e)}; {remedy}"
         ) from e
     shape, mean, std = input_of(description(path, embedded), own, path)
     try:
@@ -210,6 +213,13 @@ def _program(content: bytes, device: str) -> Loaded:
         raise BadInput(
             "expected a program of torch.export alone, got one with machine code or pickled "
             f"objects ({code:.80}); save it with torch.export.save"
+        )
+    if not any(
+        n.endswith(FORMAT) for n in names
+    ):  # torch would print what it missed, in many lines
+        raise BadInput(
+            "expected a program of torch.export, got another file of torch; save it with "
+            "torch.export.save, or give its weights as ARCHITECTURE:FILE"
         )
     program = _loaded_program(content)
     inputs = program.graph_signature.user_inputs

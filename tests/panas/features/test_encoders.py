@@ -222,6 +222,13 @@ def test_an_encoder_that_draws_or_keeps_numbers_is_refused(kind: type[Averaged],
         load_encoder(str(tmp_path / "a.pt2"))
 
 
+def test_weights_called_a_program_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    torch.save(Averaged().state_dict(), tmp_path / "a.pt2")
+    with pytest.raises(BadInput, match="another file of torch"):
+        load_encoder(str(tmp_path / "a.pt2"))
+    assert not caplog.records
+
+
 class Scaled(Averaged):
     def __init__(self, factor: float) -> None:
         super().__init__()
