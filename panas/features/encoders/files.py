@@ -46,7 +46,7 @@ CLASSIFIERS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
 CODE = ("aotinductor", ".so", ".py", ".cubin", ".wrapper", "opaque_obj", "custom_obj")
 """In the names of an archive's members: machine code, and objects that torch unpickles."""
 FORMAT = "archive_format"
-"""The member that says that an archive is a program."""
+"""The member of an archive without which torch prints many lines."""
 OTHER_FILES = "session.model_external_initializers_file_folder_path"
 """onnxruntime's option: the folder of weights that a model names by their files."""
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"  # of onnxruntime
@@ -214,9 +214,7 @@ def _program(content: bytes, device: str) -> Loaded:
             "expected a program of torch.export alone, got one with machine code or pickled "
             f"objects ({code:.80}); save it with torch.export.save"
         )
-    if not any(
-        n.endswith(FORMAT) for n in names
-    ):  # torch would print what it missed, in many lines
+    if not any(n.endswith(FORMAT) for n in names):
         raise BadInput(
             "expected a program of torch.export, got another file of torch; save it with "
             "torch.export.save, or give its weights as ARCHITECTURE:FILE"
