@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import tomli_w
 from pydantic import Field, field_validator
 
-from dprbft.config.families import CORE, method_names
+from dprbft.config.families import method_names
 from dprbft.config.flat import Name, Section, validated
 from dprbft.paths import declared_file, key_file, ledger_file, settings_file
 from dprbft.site.federations import FederationShare
@@ -108,8 +108,7 @@ class SiteSettings(Section):
     @field_validator("releases")
     @classmethod
     def _leaving(cls, releases: tuple[str, ...]) -> tuple[str, ...]:
-        updates = (name for name in method_names() if name not in CORE)  # each has its own
-        every = (*kind_names(), LABEL_HISTOGRAM, *updates)
+        every = (*kind_names(), LABEL_HISTOGRAM, *method_names())  # updates are called by methods
         if unknown := set(releases) - set(every):
             raise ValueError(f"to be of {', '.join(every)}, not {min(unknown)}")
         return releases

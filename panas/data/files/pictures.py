@@ -99,16 +99,8 @@ def read_folder(
     groups = units_of(rows) if table is not None and table.has_groups else None
     if groups is not None and apart is not None:
         check_whole(groups, apart, str(path))
-    return Raw(
-        x,
-        y,
-        names,
-        part=apart,
-        official=official,
-        groups=groups,
-        files=_resolved(files),
-        notes=notes,
-    )
+    found = _resolved(files)
+    return Raw(x, y, names, part=apart, official=official, groups=groups, files=found, notes=notes)
 
 
 def _resolved(files: Sequence[Path]) -> np.ndarray:
