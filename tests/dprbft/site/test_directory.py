@@ -24,7 +24,7 @@ def test_what_may_leave_is_of_the_kinds_and_methods_that_there_are():
     given = {"name": "north", "data": "a.npz", "epsilon": 1.0, "delta": 1e-5}
     names = ("moments", "label-histogram", "fedavg")
     assert validated(SiteSettings, given | {"releases": names}, "site.toml").releases == names
-    with pytest.raises(BadInput, match="expected releases to be of class_sums, .*not foo"):
+    with pytest.raises(BadInput, match=r"expected releases to be of class_sums, .*not foo"):
         validated(SiteSettings, given | {"releases": ("moments", "foo")}, "site.toml")
 
 
