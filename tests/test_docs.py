@@ -39,12 +39,14 @@ LONG = ("docs/how-to/own-data.md", "docs/how-to/search.md")
 
 SMALL = """
 from sklearn import datasets
+import dprbft
 import panas.api
 from panas.evolution.records import EvolutionConfig
 from panas.training.sgd import Trainer
 from panas.tuning.trial import TuningConfig
 
-real, train = datasets.load_digits, Trainer.run
+real, train, simulate = datasets.load_digits, Trainer.run, dprbft.simulate
+short = {"search.student_steps": 20, "training.student_steps": 50}
 
 def few():
     digits = real()
@@ -56,6 +58,7 @@ datasets.load_digits = few
 panas.api.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1, seeding=2)
 panas.api.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
 Trainer.run = lambda trainer, epochs: train(trainer, min(epochs, 2))
+dprbft.simulate = lambda run, settings: simulate(run, settings | short)
 """
 """Run before a snippet, and by its worker processes: fewer samples, epochs, genomes, trials."""
 
